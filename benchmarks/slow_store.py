@@ -35,12 +35,16 @@ _START_SECONDS: Final = 30
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """operation: such as `PUT`. kind: of the file, such as `snapshot`. begin, end: in seconds of the server's clock."""
+    """operation: such as `PUT`. kind: of the file, such as `snapshot`. begin, end: in seconds of the server's clock.
+
+    key: of the object, or the prefix of a listing.
+    """
 
     operation: str
     kind: str
     begin: float
     end: float
+    key: str
 
 
 def kind_of(key: str) -> str:
@@ -125,7 +129,7 @@ class _Server:
         self._objects: dict[str, tuple[bytes, dict[str, str]]] = {}  # content and headers
         self._parts: dict[str, dict[int, bytes]] = {}
         self._upload_ids = count(1)
-        self._log: list[tuple[str, str, float, float]] = []
+        self._log: list[tuple[str, str, float, float, str]] = []
 
     async def answer(self, request: web.Request) -> web.Response:
         if request.path == _LOG:
@@ -136,7 +140,8 @@ class _Server:
         await asyncio.sleep(self._latency_s)
         _, _, key = request.path.lstrip("/").partition("/")
         operation, response = self._done(request, key, body)
-        self._log.append((operation, kind_of(key), begin, time.monotonic()))
+        asked_for = key or request.query.get("prefix", "")
+        self._log.append((operation, kind_of(key), begin, time.monotonic(), asked_for))
         return response
 
     def _done(self, request: web.Request, key: str, body: bytes) -> tuple[str, web.Response]:

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 import tidelake
+from benchmarks import tables_on_a_store
 from benchmarks.clock import Clock, tell
 from benchmarks.contest import Sample, ours
 from benchmarks.sections import Goal, PageSection, Plan
@@ -63,6 +64,7 @@ def sections(plan: Plan) -> Iterator[PageSection]:
     yield PageSection("Stores", about, _HEADER, lines, _targets(samples[_STORE][0]), samples)
     yield _reads(places, plan)
     yield _compaction(places, plan)
+    yield from tables_on_a_store.sections(plan)
 
 
 def _reads(places: Mapping[str, Mapping[str, Any]], plan: Plan) -> PageSection:

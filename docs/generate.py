@@ -69,6 +69,7 @@ def configuration() -> str:
         ("`quarantine`", "quarantine.", settings.QuarantineSettings),
         ("`write`", "write.", settings.WriteBufferSettings),
         ("`metrics`", "metrics.", settings.MetricsSettings),
+        ("`request_prices`", "request_prices.", settings.RequestPricesSettings),
     ):
         intro, meanings = _explained(kind)
         meanings = {name: meaning.replace("{formats}", _format_names()) for name, meaning in meanings.items()}

@@ -43,6 +43,10 @@ class Channel(Generic[T]):
     def __len__(self) -> int:
         return len(self._items)
 
+    def waiting(self) -> list[T]:
+        """Return the items that were not received yet, oldest first. They stay in the channel."""
+        return [item for item, _ in self._items]
+
     async def send(self, item: T, nbytes: int) -> None:
         """Append an item of `nbytes` as soon as the channel has room.
 

@@ -292,6 +292,20 @@ class MetricsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     partitions_max: Positive = 2_000
 
 
+class RequestPricesSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the object store charges for requests, for the estimate of `tidelake ingest plan --sample`. The defaults are
+    those of Amazon S3 Standard in us-east-1. Deletions are free there.
+
+    put_per_million: price of a million PUT, COPY or LIST requests
+    get_per_million: price of a million GET or HEAD requests
+    currency: the currency of these prices
+    """
+
+    put_per_million: Annotated[float, msgspec.Meta(ge=0)] = 5.0
+    get_per_million: Annotated[float, msgspec.Meta(ge=0)] = 0.4
+    currency: Name = "USD"
+
+
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One pipeline.
 
@@ -312,6 +326,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     quarantine: what happens to tables that fail
     write: memory and disk for rows before they are written to files
     metrics: the HTTP endpoint with metrics, health and status of the pipeline
+    request_prices: what the object store charges for requests; only `ingest plan` uses it
     """
 
     pipeline: Name
@@ -329,6 +344,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     quarantine: QuarantineSettings = QuarantineSettings()
     write: WriteBufferSettings = WriteBufferSettings()
     metrics: MetricsSettings = MetricsSettings()
+    request_prices: RequestPricesSettings = RequestPricesSettings()
 
     @property
     def has_quarantine(self) -> bool:

@@ -105,6 +105,13 @@ METRICS: Final = (
         "gauge",
         "how long records have waited for a checkpoint; `/ready` is red beyond twice the interval",
     ),
+    Metric(
+        "store_requests",
+        "counter",
+        "requests of this process to object stores; what the client repeats after a failure counts once",
+        ("operation", "kind"),
+    ),
+    Metric("store_request_duration_seconds", "histogram", "duration of each such request", ("operation",)),
     Metric("write_buffer_bytes", "gauge", "bytes of rows in the write buffers of all tables"),
     Metric("write_buffer_limit_bytes", "gauge", "value of `write.memory_bytes`"),
 )

@@ -16,9 +16,11 @@ from prometheus_client.registry import Collector
 
 from tidelake.ingest.formats.base import FailureKind
 from tidelake.ingest.monitoring.metric_list import METRICS, OTHER, PREFIX, Metric
-from tidelake.ingest.monitoring.observations import DurationHistogram, RunObservations, TableObservation
+from tidelake.ingest.monitoring.observations import RunObservations, TableObservation
 from tidelake.ingest.monitoring.readiness import not_ready
 from tidelake.storage.base.clock import epoch_ms
+from tidelake.storage.base.duration_histogram import DurationHistogram
+from tidelake.storage.fileio.store_requests import STORE_REQUESTS
 
 Labels = tuple[str, ...]
 Sample = tuple[Labels, float]
@@ -138,13 +140,21 @@ class PipelineCollector(Collector):
             "write_buffer_bytes": gauges.buffer_bytes(),
             "write_buffer_limit_bytes": gauges.buffer_limit_bytes,
         }
-        return {"pipeline_info": [(self._info, 1)], **{name: [((), value)] for name, value in alone.items()}}
-
-    def _histograms(self) -> Mapping[str, DurationHistogram]:
+        requests = [((str(operation), kind), count) for (operation, kind), count in STORE_REQUESTS.counts().items()]
         return {
-            "compaction_duration_seconds": self._observed.compaction_durations,
-            "commit_duration_seconds": self._observed.commit_durations,
-            "checkpoint_duration_seconds": self._observed.checkpoint_durations,
+            "pipeline_info": [(self._info, 1)],
+            "store_requests": sorted(requests),
+            **{name: [((), value)] for name, value in alone.items()},
+        }
+
+    def _histograms(self) -> Mapping[str, Mapping[Labels, DurationHistogram]]:
+        return {
+            "compaction_duration_seconds": {(): self._observed.compaction_durations},
+            "commit_duration_seconds": {(): self._observed.commit_durations},
+            "checkpoint_duration_seconds": {(): self._observed.checkpoint_durations},
+            "store_request_duration_seconds": {
+                (str(operation),): durations for operation, durations in sorted(STORE_REQUESTS.durations().items())
+            },
         }
 
     # ------------------------------------------------------------ labels
@@ -202,9 +212,10 @@ def _family(metric: Metric, samples: Iterable[Sample]) -> Family:
     return made
 
 
-def _histogram(metric: Metric, histogram: DurationHistogram) -> Family:
-    family = HistogramMetricFamily(PREFIX + metric.name, metric.help)
-    family.add_metric([], histogram.cumulative(), histogram.sum_s)
+def _histogram(metric: Metric, histograms: Mapping[Labels, DurationHistogram]) -> Family:
+    family = HistogramMetricFamily(PREFIX + metric.name, metric.help, labels=metric.labels)
+    for labels, histogram in histograms.items():
+        family.add_metric(labels, histogram.cumulative(), histogram.sum_s)
     return family
 
 

@@ -6,12 +6,10 @@ event loop; numbers may be read from any thread.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import accumulate
 from typing import Any, Final
 
 from tidelake.checkpoint.offsets import TopicPartition
@@ -22,35 +20,10 @@ from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.sources.whole_transactions import TransactionCounts
 from tidelake.storage.base import env
 from tidelake.storage.base.clock import epoch_ms
+from tidelake.storage.base.duration_histogram import DurationHistogram
 from tidelake.storage.commit.commit_increment import CompactResult
 
 CHECKPOINTS_KEPT: Final = 60
-BOUNDS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
-
-
-class DurationHistogram:
-    """Durations counted in buckets, in the form that Prometheus needs.
-
-    bounds_s: upper bounds of the buckets, rising. Longer durations are counted in an additional bucket.
-    """
-
-    def __init__(self, bounds_s: Sequence[float] = BOUNDS_S) -> None:
-        self._bounds_s = bounds_s
-        self._counts = [0] * (len(bounds_s) + 1)
-        self.sum_s = 0.0
-
-    def observe(self, duration_s: float) -> None:
-        self._counts[bisect_left(self._bounds_s, duration_s)] += 1
-        self.sum_s += duration_s
-
-    @property
-    def count(self) -> int:
-        return sum(self._counts)
-
-    def cumulative(self) -> list[tuple[str, float]]:
-        """Return (upper bound, number of durations up to it). The last bound is `+Inf`."""
-        ends = [*map(str, self._bounds_s), "+Inf"]
-        return list(zip(ends, map(float, accumulate(self._counts)), strict=True))
 
 
 @dataclass(slots=True)

@@ -7,6 +7,7 @@ behind if it fails. `write` then puts the rows into the write buffers, which is 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -18,10 +19,11 @@ from tidelake.ingest.formats.base import DecodedBatch, DecodeFailure, FailureKin
 from tidelake.ingest.formats.table_rows import drop_records, slice_by_offset
 from tidelake.ingest.monitoring.partition_progress import newest_time_ms
 from tidelake.ingest.pipeline.error_policy import ErrorPolicy
-from tidelake.ingest.quarantine.failures import TableScope, failures_of
+from tidelake.ingest.quarantine.failures import TableScope
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.tables.moved_rows import MovedRow, MovedRowsByTable
 from tidelake.ingest.tables.soft_deletes import with_soft_deletes
+from tidelake.ingest.tables.table_errors import failures_of
 from tidelake.ingest.tables.table_sink import TableSink
 from tidelake.ingest.tables.truncate_filter import TruncateFilter
 from tidelake.ingest.tables.unavailable_values import (
@@ -32,6 +34,7 @@ from tidelake.ingest.tables.unavailable_values import (
     rows_leaving_key,
 )
 from tidelake.storage.base.clock import epoch_ms
+from tidelake.storage.base.threads import map_to_end
 from tidelake.storage.write.bucket_router import RoutedRows
 
 
@@ -150,6 +153,20 @@ class BatchWriter:
         """Skip records below these offsets: they are read again only for tables that this writer doesn't write."""
         self._read_again = dict(up_to)
 
+    def unrestored(self, batches: Sequence[DecodedBatch]) -> list[str]:
+        """Return the tables in these batches whose writers have not read their table's state."""
+        tables = {rows.target.name for batch in batches for rows in batch.tables}
+        return sorted(
+            table
+            for table in tables & self._sinks.keys()
+            if self._scope.includes(table) and not self._sinks[table].writer.is_restored
+        )
+
+    def restore(self, table: str) -> None:
+        """Read the state of a table. May run for several tables at once. An error is raised by its next row."""
+        with suppress(Exception):
+            self._sinks[table].writer.restore()
+
     def stage(
         self,
         raw: RawBatch,
@@ -176,10 +193,9 @@ class BatchWriter:
         ]
         tables, undecided = self._new_rows(raw, batch, start)
         fail_up_to = _first_awaited_offset(tables, waiting, raw.next_offset) if fail_waiting else None
-        for part in tables:
-            if part.decoded.unavailable is not None:
-                self._fill(part, raw, fail_up_to)
-                failures += part.failures
+        to_fill = [part for part in tables if part.decoded.unavailable is not None]
+        map_to_end(lambda part: self._fill(part, raw, fail_up_to), to_fill)
+        failures += [failure for part in to_fill for failure in part.failures]
         awaited = min((p.awaited for p in tables if p.awaited is not None), key=lambda w: w.offset, default=None)
         stop = None if awaited is None else awaited.offset
         due = sorted(
@@ -212,19 +228,16 @@ class BatchWriter:
         """
         raw, failed, needs_room = staged.raw, dict[str, Exception](), False
         tables = list[tuple[str, int, int | None]]()
-        for part in staged.tables:
-            if part.routed is None:
-                continue
-            try:
-                writer = self._sinks[part.table].writer
-                self._written_from(part.table, raw.topic)
-                writer.add(part.routed)
-                self._truncate_filter.mark_written(raw, part.rows)
-                needs_room = needs_room or writer.needs_room
-            except Exception as error:
+        parts = [(part, part.routed) for part in staged.tables if part.routed is not None]
+        errors = (map_to_end if staged.opens_buckets else map)(lambda of: self._added(*of), parts)
+        for (part, _), error in zip(parts, errors, strict=True):
+            if error is not None:
                 failed[part.table] = error
-            else:
-                tables.append((part.table, len(part.rows.rows), newest_time_ms(raw, part.rows.offsets, epoch_ms())))
+                continue
+            self._written_from(part.table, raw.topic)
+            self._truncate_filter.mark_written(raw, part.rows)
+            needs_room = needs_room or self._sinks[part.table].writer.needs_room
+            tables.append((part.table, len(part.rows.rows), newest_time_ms(raw, part.rows.offsets, epoch_ms())))
         new_letters = self._dead_letters.add(raw, staged.dead_letters)
         self._policy.count(new_letters, TopicPartition(raw.topic, raw.partition))
         left = {
@@ -241,6 +254,14 @@ class BatchWriter:
             needs_room=needs_room or self._dead_letters.should_flush,
             failed=failed,
         )
+
+    def _added(self, part: StagedRows, routed: RoutedRows) -> Exception | None:
+        """Hand the rows to the table's writer. Returns its error. If buckets must be opened, tables run in parallel."""
+        try:
+            self._sinks[part.table].writer.add(routed)
+        except Exception as error:
+            return error
+        return None
 
     def reads_files(self, batch: DecodedBatch) -> bool:
         """Return whether staging and writing the batch may read files, even if no bucket is opened."""

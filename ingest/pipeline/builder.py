@@ -49,7 +49,7 @@ from tidelake.ingest.settings import Config, TableSettings
 from tidelake.ingest.source_settings import KafkaSettings
 from tidelake.ingest.sources.source import Earliest, Source, Start
 from tidelake.ingest.sources.whole_transactions import WholeTransactions
-from tidelake.ingest.tables.existing_tables import with_existing_tables
+from tidelake.ingest.tables.existing_tables import ExpandedConfig, with_existing_tables
 from tidelake.ingest.tables.moved_row_files import MovedRowsStore
 from tidelake.ingest.tables.moved_rows import MovedRowsBudget, MovedRowsByTable
 from tidelake.ingest.tables.pipeline_tables import PipelineTables
@@ -80,7 +80,7 @@ DEFAULT_COMMAND: Final = "tidelake ingest run CONFIG"
 # threads only compete for the GIL. With 100 tables on ext4, a commit took 5.7 ms of CPU with eight tables at once,
 # 4.7 ms with four and 5.3 ms with two. A checkpoint took 1.1 s with eight and with four, and 1.5 s with two.
 _LOCAL_PARALLELISM: Final = 4
-_OBJECT_STORE_PARALLELISM: Final = 8
+_OBJECT_STORE_PARALLELISM: Final = 64
 
 _log = get_logger(__name__)
 
@@ -93,6 +93,7 @@ def build_pipeline(
     io: FileIO | None = None,
     open_source: Callable[[], Source] | None = None,
     clock: Clock | None = None,
+    contexts: Mapping[str, TableContext] | None = None,
 ) -> Pipeline:
     """Open the warehouse and the existing tables, and build the pipeline. The pipeline opens the source. Blocks.
 
@@ -102,14 +103,16 @@ def build_pipeline(
     open_source: replaces the source of the configuration. It is called once for the pipeline's reading, and once more
         each time that some records are read again.
     clock: replaces the system clock.
+    contexts: the result of `expanded`, if `config` has it already.
 
     Raises BadInput or UnsupportedFeature for a configuration that can't be fulfilled.
     """
     options, flags = config.warehouse_options, recovery_flags or RecoveryFlags()
     check_holds_files(config.warehouse, options)
-    store = io if options.get("metastore") == "rest" else io or open_retrying_file_io(config.warehouse, options)
-    catalog = open_catalog(config.warehouse, options, store)
-    config = expanded(config, catalog, io)
+    catalog = _catalog(config, io)
+    if contexts is None:
+        found = expanded(config, catalog, io)
+        config, contexts = found.config, found.contexts
 
     memory, maintenance = MemoryBudget(config.write.memory_bytes), MaintenanceWorker()
     observed = RunObservations(config.checkpoint.interval_ms, clock or SystemClock())
@@ -124,6 +127,7 @@ def build_pipeline(
         configured.targets,
         configured.column_types,
         configured.add,
+        contexts=contexts,
         quarantines_unreadable=config.has_quarantine,
     )
     check_differences(tables.differences)
@@ -361,33 +365,47 @@ class PipelineBuilder:
 # ---------------------------------------------------------------- parts of a configuration
 
 
-def expanded(config: Config, catalog: Catalog | None = None, io: FileIO | None = None) -> Config:
+def expanded(config: Config, catalog: Catalog | None = None, io: FileIO | None = None) -> ExpandedConfig:
     """Add an entry for each existing table of the entries that stand for many tables. Blocks.
 
     Names are converted to the catalog's case.
     """
     config = lower_case_for_catalog(config)
     if not config.templates:
-        return config
+        return ExpandedConfig(config)
     options = config.warehouse_options
     location = config.quarantine_location
     kept = kept_sources(io or open_retrying_file_io(location, options), location)
-    return with_existing_tables(config, catalog or open_catalog(config.warehouse, options, io), kept)
+    return with_existing_tables(config, catalog or _catalog(config, io), kept)
 
 
-def configuration_differences(config: Config, unreadable: Collection[str] = ()) -> list[TableDifference]:
-    """Return the differences between the configuration and existing, readable tables. Blocks."""
-    catalog = open_catalog(config.warehouse, config.warehouse_options)
-
-    def of(table: TableSettings) -> list[TableDifference]:
-        return differences(table, catalog.load(table.name)) if catalog.table_exists(table.name) else []
-
-    tables = [table for table in config.named_tables if table.name not in unreadable]
-    return [difference for found in map_parallel(of, tables) for difference in found]
+def _catalog(config: Config, io: FileIO | None) -> Catalog:
+    options = config.warehouse_options
+    store = io if options.get("metastore") == "rest" else io or open_retrying_file_io(config.warehouse, options)
+    return open_catalog(config.warehouse, options, store)
 
 
-def assumed_of_columns(config: Config, unreadable: Collection[str] = ()) -> dict[str, list[Assumption]]:
-    """Return by table what is assumed about columns if records have no schema. Blocks.
+def opened_tables(config: Config) -> dict[str, TableContext]:
+    """Open the existing tables of a configuration. Blocks."""
+    catalog, names = open_catalog(config.warehouse, config.warehouse_options), [t.name for t in config.named_tables]
+
+    def of(name: str) -> TableContext | None:
+        return catalog.load(name) if catalog.table_exists(name) else None
+
+    opened = zip(names, map_parallel(of, names), strict=True)
+    return {name: context for name, context in opened if context is not None}
+
+
+def configuration_differences(config: Config, contexts: Mapping[str, TableContext]) -> list[TableDifference]:
+    """Return the differences between the configuration and the existing tables."""
+    tables = [table for table in config.named_tables if table.name in contexts]
+    return [difference for table in tables for difference in differences(table, contexts[table.name])]
+
+
+def assumed_of_columns(
+    config: Config, contexts: Mapping[str, TableContext], unreadable: Collection[str] = ()
+) -> dict[str, list[Assumption]]:
+    """Return by table what is assumed about columns if records have no schema.
 
     The columns are those of the table; if it does not exist, the configured ones.
     """
@@ -395,17 +413,15 @@ def assumed_of_columns(config: Config, unreadable: Collection[str] = ()) -> dict
     if settings_of is None:
         return {}
     connector = settings_of(config.format_options)
-    catalog = open_catalog(config.warehouse, config.warehouse_options)
 
     def of(table: TableSettings) -> list[Assumption]:
-        if catalog.table_exists(table.name):
-            fields = catalog.load(table.name).schema.fields
+        if (context := contexts.get(table.name)) is not None:
+            fields = context.schema.fields
         else:
             fields = tuple(DataField(0, name, parse_type(text)) for name, text in table.columns.items())
         return assumptions(fields, table.source_types, None, connector)
 
-    tables = [table for table in config.named_tables if table.name not in unreadable]
-    return dict(zip([table.name for table in tables], map_parallel(of, tables), strict=True))
+    return {table.name: of(table) for table in config.named_tables if table.name not in unreadable}
 
 
 def _opener_of_sinks(

@@ -31,17 +31,17 @@ from tidelake.ingest.monitoring.tracing import span
 from tidelake.ingest.pipeline.pipeline_recovery import RecoveredPipeline
 from tidelake.ingest.pipeline.progress_tracker import ProgressTracker
 from tidelake.ingest.pipeline.run_metrics import CheckpointTimer
-from tidelake.ingest.quarantine.failures import failures_of
 from tidelake.ingest.quarantine.quarantine import Quarantine
 from tidelake.ingest.sources.source import Source
 from tidelake.ingest.tables.moved_row_files import MovedRowsStore
+from tidelake.ingest.tables.table_errors import failures_of
 from tidelake.ingest.tables.table_lineage import LINEAGE_PROPERTY, TableLineage
 from tidelake.ingest.tables.table_sink import TableSink
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.base.threads import map_uncancellable, run_uncancellable
 from tidelake.storage.commit.commit_message import CommitMessage
 
-TABLES_AT_ONCE: Final = 8  # tables that flush or publish at the same time; both mostly wait for the store
+TABLES_AT_ONCE: Final = 64  # tables that flush or publish at the same time; both mostly wait for the store
 
 # A flush that takes longer waits for a store, so more CPU time doesn't help it.
 _DECODING_MS_MAX: Final = 100

@@ -7,9 +7,10 @@ memory to measure the size. Compactions are simulated with a bucket's picker, fl
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BytesIO
 from itertools import groupby
 from types import SimpleNamespace
@@ -24,14 +25,22 @@ from tidelake.checkpoint.offsets import OffsetRange
 from tidelake.compaction.merge_tree.universal_compaction import UniversalCompaction, UniversalCompactionOptions
 from tidelake.ingest.formats.registry import open_format
 from tidelake.ingest.pipeline.configured_source import build_source
+from tidelake.ingest.pipeline.progress_tracker import INTERVAL_MS
 from tidelake.ingest.pipeline.sampled_tables import Obstacle, SampledTable, SampledTables
 from tidelake.ingest.settings import Config
 from tidelake.ingest.sources.ranges import read_ranges
+from tidelake.storage.fileio.location import REMOTE_SCHEMES, scheme_of
+from tidelake.storage.fileio.object_output import PART_BYTES
 from tidelake.storage.model.bucketing import Bucketing
 from tidelake.storage.model.table import TableContext
 
 _HOUR_MS: Final = 3_600_000
 _FLUSHES_MAX: Final = 7_200  # simulated flushes of a bucket
+# Requests of a commit: manifest, two lists, snapshot and hint are put; the snapshot before it is read twice, and
+# a newer schema is looked for. A compaction adds a second snapshot, without a hint.
+_PUTS_OF_COMMIT: Final = 5
+_GETS_OF_COMMIT: Final = 3
+_PUTS_OF_COMPACTION: Final = 4
 _OVERHEAD: Final = 1_024  # bytes of a file without its rows; an encoded sample contains them once
 
 
@@ -47,6 +56,9 @@ class TableEstimate:
     files: number of new files of all levels
     bytes: bytes of new files before compaction
     write_amplification: bytes written including compaction, divided by `bytes`
+    puts: number of requests to the object store that are charged as a PUT; None on other file systems
+    gets: the same, charged as a GET
+    price: price of these requests
     """
 
     name: str
@@ -62,6 +74,9 @@ class TableEstimate:
     bytes: float | None
     write_amplification: float | None
     buckets: int
+    puts: float | None = None
+    gets: float | None = None
+    price: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +117,14 @@ async def estimate(config: Config, records: int) -> Estimate:
     finally:
         await source.close()
     return Estimate(
-        [_of_table(tables.known[name], config.checkpoint.interval_ms) for name in sorted(tables.known)],
+        [_of_table(tables.known[name], config) for name in sorted(tables.known)],
         [tables.obstacles[key] for key in sorted(tables.obstacles)],
         sorted(tables.passed_over),
     )
 
 
-def _of_table(sampled: SampledTable, interval_ms: int) -> TableEstimate:
+def _of_table(sampled: SampledTable, config: Config) -> TableEstimate:
+    interval_ms = config.checkpoint.interval_ms
     options, schema = sampled.context.options, sampled.context.schema
     of_partitions = [np.concatenate(times) for times in sampled.times_ms.values()]
     # From this time on, the sample has records of every partition.
@@ -137,17 +153,42 @@ def _of_table(sampled: SampledTable, interval_ms: int) -> TableEstimate:
     touched = spread * (1 - (1 - 1 / spread) ** max(1.0, rows_of_commit))
     file_bytes = _encoded_bytes_per_row(sampled.rows) * rows_of_commit / touched + _OVERHEAD
     flushes = commits * touched / spread
-    compacted_files, compacted = _compacted(sampled.context, flushes, file_bytes)
+    compacted = _compacted(sampled.context, flushes, file_bytes)
     written = commits * touched * file_bytes
-    return TableEstimate(
+    of_table = TableEstimate(
         *found,
         rate * _HOUR_MS,
         commits,
-        commits * touched + spread * compacted_files,
+        commits * touched + spread * compacted.files,
         written,
-        (written + spread * compacted) / written,
+        (written + spread * compacted.nbytes) / written,
         buckets,
     )
+    if scheme_of(sampled.context.location) not in REMOTE_SCHEMES:
+        return of_table
+    puts, gets = _requests(commits, commits * touched * _puts_of_file(file_bytes), compacted, spread)
+    prices = config.request_prices
+    price = (puts * prices.put_per_million + gets * prices.get_per_million) / 1_000_000
+    return replace(of_table, puts=puts, gets=gets, price=price)
+
+
+def _requests(commits: float, puts_of_rows: float, compacted: _Compacted, buckets: int) -> tuple[float, float]:
+    """Return the number of requests of an hour that are charged as a PUT, and as a GET.
+
+    `docs/decisions/0016-commit-without-asking-first.md` says what a commit asks for. Compactions of several buckets
+    that are done by then share the second snapshot of a commit. Deletions are free, and what expiry reads is small.
+    """
+    with_compaction = min(commits, buckets * compacted.count)
+    registrations = min(commits, _HOUR_MS / INTERVAL_MS)  # as a consumer, with a look whether the table is the same
+    puts = puts_of_rows + commits * _PUTS_OF_COMMIT + with_compaction * _PUTS_OF_COMPACTION + registrations
+    puts += buckets * compacted.files * _puts_of_file(compacted.nbytes / max(1.0, compacted.files))
+    gets = commits * _GETS_OF_COMMIT + with_compaction + buckets * compacted.read_files + registrations
+    return puts, gets
+
+
+def _puts_of_file(nbytes: float) -> float:
+    """Return the number of requests that write a file: one, or one for each part and two for the whole."""
+    return 1.0 if nbytes < PART_BYTES else 2 + math.ceil(nbytes / PART_BYTES)
 
 
 def _encoded_bytes_per_row(rows: Sequence[pa.RecordBatch]) -> float:
@@ -160,17 +201,32 @@ def _encoded_bytes_per_row(rows: Sequence[pa.RecordBatch]) -> float:
     return float(nbytes / max(1, sum(batch.num_rows for batch in rows)))
 
 
-def _compacted(context: TableContext, flushes: float, file_bytes: float) -> tuple[float, float]:
-    """Return the number of files and bytes that compaction of one bucket writes in an hour.
+@dataclass(frozen=True, slots=True)
+class _Compacted:
+    """The compactions of one bucket in an hour.
+
+    files, nbytes: what they write.
+    read_files: number of files that they read.
+    """
+
+    count: float = 0.0
+    files: float = 0.0
+    nbytes: float = 0.0
+    read_files: float = 0.0
+
+
+def _compacted(context: TableContext, flushes: float, file_bytes: float) -> _Compacted:
+    """Return the compactions of one bucket in an hour.
 
     This is an upper bound: it assumes that no row replaces another.
     """
     options = context.options
     if options.write_only or not context.schema.has_primary_key:
-        return 0, 0
+        return _Compacted()
     count = min(_FLUSHES_MAX, max(1, round(flushes)))
     picker, top = UniversalCompaction(UniversalCompactionOptions.of(options)), options.num_levels - 1
     runs: list[Any] = []
+    compactions = read_files = 0
     files = nbytes = 0.0
     for _ in range(count):
         runs.insert(0, SimpleNamespace(level=0, size_bytes=file_bytes, files=(file_bytes,)))
@@ -182,4 +238,7 @@ def _compacted(context: TableContext, flushes: float, file_bytes: float) -> tupl
         runs[:taken] = [SimpleNamespace(level=unit.output_level, size_bytes=size, files=(size,))]
         files += max(1.0, size / options.target_file_size_bytes(has_primary_key=True))
         nbytes += size
-    return files * flushes / count, nbytes * flushes / count
+        compactions += 1
+        read_files += taken
+    scale = flushes / count
+    return _Compacted(compactions * scale, files * scale, nbytes * scale, read_files * scale)

@@ -13,15 +13,16 @@ point neither loses nor duplicates records.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 from tidelake.checkpoint.coordinator import CheckpointCoordinator
 from tidelake.checkpoint.offsets import TopicPartition
 from tidelake.checkpoint.states import CheckpointState
-from tidelake.errors import RecordRefused, TableFailed, TableNotInferred
+from tidelake.errors import BadInput, RecordRefused, TableFailed, TableNotInferred
 from tidelake.ingest.channel import Channel
 from tidelake.ingest.clock import wait_at_most
 from tidelake.ingest.formats.base import DecodedBatch
@@ -34,11 +35,13 @@ from tidelake.ingest.quarantine.catch_up import CatchUp
 from tidelake.ingest.quarantine.first_record_parts import Decode, decoded_parts
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.sources.source import Source
+from tidelake.ingest.tables.pipeline_tables import FirstRecords
 from tidelake.ingest.tables.table_router import TableRouter
 from tidelake.storage.base.threads import run_uncancellable
 
-CreateTables: TypeAlias = Callable[[RawBatch, Mapping[SourceTable, int]], bool]
-"""(batch, unrouted source tables with a row of each): creates tables for them. Returns whether any was created."""
+CreateTables: TypeAlias = Callable[[RawBatch, Mapping[SourceTable, int], Sequence[FirstRecords]], bool]
+"""(batch, unrouted source tables with a row of each, the same of later batches): creates tables for them. Returns
+whether any was created."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +107,7 @@ class Flow:
         self._drained = asyncio.Event()  # all records that were read are written
         self._source_error: Exception | None = None
         self._read_task: asyncio.Task[None] | None = None
+        self._last_looked_at: RawBatch | None = None  # the last batch that was decoded ahead
         self.is_stopping = False
         self._read_all = asyncio.Event()  # no more records are read from the source
         self._without_first_position: set[str] = set()
@@ -208,17 +212,24 @@ class Flow:
                 if not raw:  # a decoder that lags behind doesn't pause
                     await self._checkpoints.priority.wait_for_flush()
                 routing = 0 if self._quarantine is None else self._quarantine.routing
-                async for part, result in decoded_parts(batch, self._decoded, self._created, self._writes.tolerates):
+                created = partial(self._created, raw)
+                async for part, result in decoded_parts(batch, self._decoded, created, self._writes.tolerates):
                     await decoded.send(_Decoded(part, result, routing), part.nbytes + result.nbytes)
 
     async def _decoded(self, batch: RawBatch) -> DecodedBatch:
         with self._observed.activity("decoding a batch"):
             return await self._decode_batch(batch)
 
-    async def _created(self, batch: RawBatch, result: DecodedBatch) -> bool:
-        """Create tables for records of the batch. Returns whether any was created, or failed."""
+    async def _created(self, raw: Channel[RawBatch | _DrainMarker], batch: RawBatch, result: DecodedBatch) -> bool:
+        """Create tables for records of the batch, and of those that wait in the channel. Creating a table takes many
+        requests to the store, and mostly each topic has another table: so tables of several batches are created side by
+        side.
+
+        Returns whether any was created, or failed.
+        """
+        ahead = await self._first_records_of(self._not_looked_at(raw)) if self._names_new_table(result) else []
         try:
-            return await run_uncancellable(self._create_tables, batch, result.creating)
+            return await run_uncancellable(self._create_tables, batch, result.creating, ahead)
         except TableFailed as failed:
             if isinstance(failed.error, TableNotInferred):
                 partition, offset = TopicPartition(batch.topic, batch.partition), int(batch.offsets[failed.error.row])
@@ -230,8 +241,32 @@ class Flow:
                 added = self._add_tables([failed.table], batch)
                 await self._quarantine.fail({failed.table: failed.error})
                 await self._checkpoints.store_first_positions(self._coordinator, added)
-            await self._created(batch, result)
+            await self._created(raw, batch, result)
             return True  # other tables may have been created before the failure
+
+    def _names_new_table(self, result: DecodedBatch) -> bool:
+        """Return whether a table must be created for records of a batch, as far as this is known."""
+        left_out = {} if self._quarantine is None else self._quarantine.failed
+        with suppress(BadInput):  # raised when the table is created
+            tables = [self._router.table_of(source) for source in result.creating]
+            return any(name is not None and name not in self._existing and name not in left_out for name in tables)
+        return False
+
+    def _not_looked_at(self, raw: Channel[RawBatch | _DrainMarker]) -> list[RawBatch]:
+        """Return the waiting batches that were not decoded ahead before. Each is decoded ahead at most once."""
+        waiting = [batch for batch in raw.waiting() if isinstance(batch, RawBatch)]
+        seen = next((n for n, batch in enumerate(waiting, 1) if batch is self._last_looked_at), 0)
+        self._last_looked_at = waiting[-1] if waiting else None
+        return waiting[seen:]
+
+    async def _first_records_of(self, waiting: Sequence[RawBatch]) -> list[FirstRecords]:
+        """Return the unrouted source tables of batches that are decoded later. An error is raised in their turn."""
+        found = list[FirstRecords]()
+        with suppress(Exception):
+            for batch in waiting:
+                if len(batch) and (creating := (await self._decode_batch(batch)).creating):
+                    found.append((batch, creating))
+        return found
 
     async def _write(self, decoded: Channel[_Decoded | _DrainMarker]) -> None:
         async for item in decoded:
@@ -241,6 +276,8 @@ class Flow:
                     if not item.starts.done():  # after a stop, no reader waits for it
                         item.starts.set_result(starts)
                     continue
+                waiting = [one.batch for one in decoded.waiting() if isinstance(one, _Decoded)]
+                await self._writes.restore_ahead([item.batch, *waiting])
                 batch = PendingBatch(item.raw, item.batch, self._clock.now_ms(), routing=item.routing)
                 with self._observed.activity("writing a batch"):
                     await self._write_batch(batch)

@@ -32,6 +32,7 @@ from tidelake.ingest.tables.table_sink import TableSink
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.base.threads import run_uncancellable, single_error
 from tidelake.storage.maintenance.maintenance_worker import MaintenanceWorker
+from tidelake.storage.model.table import TableContext
 
 if TYPE_CHECKING:
     from tidelake.ingest.monitoring.monitor import PipelineMonitor
@@ -194,6 +195,11 @@ class Pipeline:
             return recovered
         finally:
             await self.source.close()
+
+    @property
+    def contexts(self) -> dict[str, TableContext]:
+        """The tables that exist and can be read."""
+        return {name: sink.context for name, sink in list(self._sinks.items())}
 
     def _enter(self, event: RunEvent) -> None:
         self._state = next_run_state(self._state, event)

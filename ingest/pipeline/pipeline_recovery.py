@@ -32,13 +32,13 @@ from tidelake.ingest.quarantine.own_position import JoinedLog, join_log
 from tidelake.ingest.quarantine.quarantine import Quarantine
 from tidelake.ingest.quarantine.record_log import RecordLog
 from tidelake.ingest.sources.source import AtOffsets, Earliest, Source, Start
+from tidelake.ingest.tables.table_errors import opened_at_start
 from tidelake.ingest.tables.table_lineage import SourceLineage
 from tidelake.ingest.tables.table_router import TableRouter
 from tidelake.ingest.tables.table_sink import TableSink
-from tidelake.ingest.tables.unusable_table import opened_at_start
-from tidelake.storage.base.threads import map_uncancellable
+from tidelake.storage.base.threads import IO_THREADS_MAX, map_uncancellable
 
-_TABLES_AT_ONCE: Final = 32
+_TABLES_AT_ONCE: Final = IO_THREADS_MAX
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from tidelake.checkpoint.offsets import TopicPartition
@@ -18,7 +18,13 @@ from tidelake.ingest.quarantine.quarantine import Quarantine
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.tables.truncate_handler import InexactTruncate, KnownPartitions, TruncateHandler
 from tidelake.storage.base.logs import get_logger
-from tidelake.storage.base.threads import RunCpuBound, run_cpu_bound, run_uncancellable
+from tidelake.storage.base.threads import (
+    IO_THREADS_MAX,
+    RunCpuBound,
+    map_uncancellable,
+    run_cpu_bound,
+    run_uncancellable,
+)
 
 _WITHOUT_ROWS: Final = frozenset({FailureKind.SCHEMA_CHANGE, FailureKind.TRUNCATE})
 _NEEDS_COLUMNS: Final = (FailureKind.UNKNOWN_COLUMN, FailureKind.NARROW_COLUMN)
@@ -88,6 +94,14 @@ class WriteStage:
             await self._decode_again(batch)
         self._count(batch)
         await self._add(batch, progress)
+
+    async def restore_ahead(self, batches: Sequence[DecodedBatch]) -> None:
+        """Let the writers of all tables in these batches read their table's state, side by side.
+
+        Otherwise each table's first row would wait for the store alone, and delay the rows of all tables behind it.
+        """
+        if unread := self._writer.unrestored(batches):
+            await map_uncancellable(self._writer.restore, unread, IO_THREADS_MAX)
 
     def tolerates(self, partition: TopicPartition, offset: int) -> bool:
         """Return whether a bad record at this offset may become a dead letter."""

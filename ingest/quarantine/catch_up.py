@@ -27,12 +27,12 @@ from tidelake.ingest.clock import wait_at_most
 from tidelake.ingest.dead_letters import DeadLetters
 from tidelake.ingest.formats.base import DecodedBatch, Decoder, Target, TargetOf
 from tidelake.ingest.formats.source_table import SourceTable
-from tidelake.ingest.quarantine.failures import failures_of
 from tidelake.ingest.quarantine.first_record_parts import decoded_parts
 from tidelake.ingest.quarantine.own_position import join_log
 from tidelake.ingest.quarantine.quarantine import Quarantine, QuarantinedTable
 from tidelake.ingest.raw_batch import RawBatch, join_batches
 from tidelake.ingest.tables.moved_row_files import MovedRowsStore
+from tidelake.ingest.tables.table_errors import failures_of
 from tidelake.ingest.tables.table_lineage import TableLineage
 from tidelake.storage.base.threads import run_cpu_bound, run_uncancellable
 

@@ -1,30 +1,13 @@
-"""Distinguishes failures of one table from failures of the pipeline."""
+"""Finds the table of a record that can't be decoded, and the tables that a batch writer writes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Sequence
 from typing import TypeAlias
 
-from tidelake.errors import PositionRefused, TableFailed, WriterFenced
 from tidelake.ingest.formats.base import DecodeFailure
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.tables.table_router import TableRouter
-
-
-@contextmanager
-def failures_of(table: str) -> Iterator[None]:
-    """Raise errors of the block as TableFailed, except errors that concern the whole pipeline.
-
-    Those are: another process owns the pipeline, or another one reads the same records.
-    """
-    try:
-        yield
-    except (TableFailed, WriterFenced, PositionRefused):
-        raise
-    except Exception as error:
-        raise TableFailed(table, error) from error
-
 
 OwnerOf: TypeAlias = Callable[[DecodeFailure, RawBatch], str | None]
 """Returns the table of a record that can't be decoded; None if the table is unknown."""

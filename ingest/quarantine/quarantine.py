@@ -14,8 +14,9 @@ of the log. As always, the table's own snapshots have its position. The log only
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from tidelake.checkpoint.coordinator import CheckpointCoordinator
@@ -24,7 +25,7 @@ from tidelake.errors import CorruptFile, NotYetCaughtUp, QuarantineFull, TablePa
 from tidelake.ingest.clock import Clock
 from tidelake.ingest.formats.base import DecodedBatch
 from tidelake.ingest.formats.source_table import SourceTable
-from tidelake.ingest.quarantine.failures import failures_of, owner_of
+from tidelake.ingest.quarantine.failures import owner_of
 from tidelake.ingest.quarantine.record_log import (
     QuarantineNotice,
     RecordLog,
@@ -38,14 +39,15 @@ from tidelake.ingest.quarantine.table_requests import TableRequests, forget_rele
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.settings import QuarantineSettings
 from tidelake.ingest.tables.moved_rows import MovedRowsByTable
-from tidelake.ingest.tables.pipeline_tables import PipelineTables
+from tidelake.ingest.tables.pipeline_tables import FirstRecords, PipelineTables
 from tidelake.ingest.tables.table_router import TableRouter
 from tidelake.ingest.tables.table_sink import TableSink
 from tidelake.storage.base.backoff import ExponentialBackoff
 from tidelake.storage.base.clock import epoch_ms
 from tidelake.storage.base.logs import get_logger
-from tidelake.storage.base.threads import run_uncancellable
+from tidelake.storage.base.threads import IO_THREADS_MAX, map_uncancellable, run_uncancellable
 from tidelake.storage.fileio.base import FileIO
+from tidelake.storage.fileio.requests import map_requests
 
 MARK_INTERVAL_MS: Final = 60_000  # interval at which a log without new records stores its end
 
@@ -136,6 +138,7 @@ class Quarantine:
         if failed and not self.can_quarantine(failed.keys()):
             errors = list(failed.values())
             raise errors[0] if len(errors) == 1 else ExceptionGroup("several tables failed", errors)
+        reports = list[Callable[[], None]]()
         for table, error in failed.items():
             sink = self.tables.sinks.pop(table, None)
             newest = None if sink is None else sink.latest_of_user()
@@ -151,10 +154,14 @@ class Quarantine:
             self.moved.forget(table)
             if self.positions is not None:
                 self.positions.leave_out(table)
-            if sink is not None:
-                await run_uncancellable(_drop, table, sink)
-            await run_uncancellable(self._report, entry, is_new_error)
+            reports.append(partial(self._drop_and_report, entry, sink, is_new_error))
+        await map_uncancellable(lambda report: report(), reports, IO_THREADS_MAX)
         self.changed.set()
+
+    def _drop_and_report(self, entry: QuarantinedTable, sink: TableSink | None, is_new_error: bool) -> None:
+        if sink is not None:
+            _drop(entry.name, sink)
+        self._report(entry, is_new_error)
 
     def _quarantined(self, table: str, error: Exception, base: tuple[int, str] | None) -> QuarantinedTable:
         complete = {} if self.positions is None else self.positions.complete_up_to(table)
@@ -198,19 +205,18 @@ class Quarantine:
 
         Unreadable logs are left out: the source is read instead.
         """
-        found = dict[str, RecordLog]()
-        for table in tables_with_directory(self.io, self.location):
-            if table not in tables:
-                continue
+
+        def of(table: str) -> RecordLog | None:
             try:
-                log = RecordLog.open(self.io, directory_of(self.location, table), table)
+                return RecordLog.open(self.io, directory_of(self.location, table), table)
             except CorruptFile as error:
                 effect = "the table is read from its own position, if the source still has it"
                 _log.warning("what was kept of a quarantined table can't be read", error=str(error), effect=effect)
-                continue
-            if log is not None:
-                found[table] = log
-        return found
+                return None
+
+        kept = [table for table in tables_with_directory(self.io, self.location) if table in tables]
+        logs = zip(kept, map_requests(self.location, of, kept), strict=True)
+        return {table: log for table, log in logs if log is not None}
 
     async def restore(self, kept: Mapping[str, RecordLog]) -> None:
         """Let tables catch up that an earlier process left in quarantine. Other kept records are deleted."""
@@ -218,8 +224,9 @@ class Quarantine:
         unneeded = set(self.router.tables) - kept.keys() - unreadable
         await run_uncancellable(_delete_logs_of, self.io, self.location, unneeded)
         await run_uncancellable(self._report_unnamed)
-        for table, log in kept.items():
-            notice = await run_uncancellable(read_notice, self.io, self.location, table)
+        notices = await map_uncancellable(partial(read_notice, self.io, self.location), kept, IO_THREADS_MAX)
+        drops = list[Callable[[], None]]()
+        for (table, log), notice in zip(kept.items(), notices, strict=True):
             since_ms, attempts = (epoch_ms(), 0) if notice is None else (notice.since_ms, notice.attempts)
             entry = QuarantinedTable(table, since_ms, dict(log.ends), NotYetCaughtUp(), attempts=attempts, log=log)
             entry.sources = frozenset(() if notice is None else notice.sources)
@@ -229,7 +236,8 @@ class Quarantine:
             _log.warning("table is still in quarantine", table=table, records=log.records, bytes=log.nbytes)
             sink = self.tables.sinks.pop(table, None)
             if sink is not None:
-                await run_uncancellable(_drop, table, sink)
+                drops.append(partial(_drop, table, sink))
+        await map_uncancellable(lambda drop: drop(), drops, IO_THREADS_MAX)
         self.changed.set()
 
     def _report_unnamed(self) -> None:
@@ -311,18 +319,12 @@ class Quarantine:
         except (OSError, TidelakeError) as error:
             _log.warning("the notice of a quarantined table was not written", table=entry.name, error=str(error))
 
-    def create(self, batch: RawBatch, unrouted: Mapping[SourceTable, int]) -> bool:
+    def create(self, batch: RawBatch, unrouted: Mapping[SourceTable, int], ahead: Sequence[FirstRecords] = ()) -> bool:
         """Create the tables of these records, except those in quarantine. Returns whether any was created. Blocks.
 
         Raises TableFailed for a table that can't be created.
         """
-        created = False
-        for source, row in unrouted.items():
-            table = self.router.table_of(source)
-            if table is not None and table not in self.failed:
-                with failures_of(table):
-                    created |= self.tables.create(batch, {source: row})
-        return created
+        return self.tables.create_except(self.failed, batch, unrouted, ahead)
 
     # ------------------------------------------------------------ records
 
@@ -358,12 +360,15 @@ class Quarantine:
 
     def store_first_positions(self, tables: Collection[str], identity: SourceIdentity) -> None:
         """Store the first position of tables without a snapshot in their logs, before the others continue. Blocks."""
-        for table in tables:
-            entry = self.failed.get(table)
-            if entry is not None and entry.log is None:
-                directory = directory_of(self.location, table)
-                entry.log = RecordLog(self.io, directory, table, entry.complete_up_to)
-                entry.log.store_start(identity)
+        entries = [entry for table in tables if (entry := self.failed.get(table)) is not None and entry.log is None]
+
+        def store(entry: QuarantinedTable) -> None:
+            directory = directory_of(self.location, entry.name)
+            entry.log = RecordLog(self.io, directory, entry.name, entry.complete_up_to)
+            entry.log.store_start(identity)
+
+        for _ in map_requests(self.location, store, entries):
+            pass
 
     def keep(self, raw: RawBatch, decoded: DecodedBatch, start: int, stop: int) -> None:
         """Keep records that may belong to quarantined tables, with offsets in [start, stop). This is fast.
@@ -407,14 +412,18 @@ class Quarantine:
     def flush(self, identity: SourceIdentity, *, at_end: bool = False) -> None:
         """Make kept records durable, so that the positions of other tables may pass them. Blocks."""
         now_ms = self.clock.now_ms()
-        for entry in list(self.failed.values()):
+
+        def flush(entry: QuarantinedTable) -> None:
             if entry.log is None or entry.waits_for_log:
-                continue
+                return
             is_due = at_end or now_ms - entry.marked_ms >= MARK_INTERVAL_MS
             entry.log.flush(identity, force=is_due)
             if is_due:
                 entry.marked_ms = now_ms
                 self._write_notice(entry)
+
+        for _ in map_requests(self.location, flush, list(self.failed.values())):
+            pass
 
     def read_up_to(self, table: str) -> Mapping[TopicPartition, int] | None:
         """Return the offsets below which the source need not be read again for a quarantined table; None for a healthy
@@ -477,9 +486,9 @@ def _is_catch_up_allowed(entry: QuarantinedTable) -> bool:
 
 
 def _delete_logs_of(io: FileIO, location: str, tables: Collection[str]) -> None:
-    for table in tables_with_directory(io, location):
-        if table in tables:
-            io.delete_directory(directory_of(location, table))
+    directories = [directory_of(location, table) for table in tables_with_directory(io, location) if table in tables]
+    for _ in map_requests(location, io.delete_directory, directories):
+        pass
 
 
 def _drop(table: str, sink: TableSink) -> None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Final
 from urllib.parse import quote, unquote
 
@@ -33,6 +34,7 @@ from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.tables.table_router import TableRouter
 from tidelake.storage.base import env
 from tidelake.storage.fileio.base import FileIO
+from tidelake.storage.fileio.requests import map_requests
 
 SEGMENT_BYTES: Final = 16 << 20  # bytes of undecoded records, in memory and in one segment
 _SUFFIX: Final = ".arrow"
@@ -265,19 +267,21 @@ def read_notice(io: FileIO, location: str, table: str) -> QuarantineNotice | Non
 
 def kept_sources(io: FileIO, location: str) -> dict[str, Sequence[str] | None]:
     """Return the tables with kept records, and the source tables of these records; None: unknown. Blocks."""
-    found: dict[str, Sequence[str] | None] = {}
-    for table in tables_with_directory(io, location):
+
+    def of(table: str) -> Sequence[str] | None:
         try:
             notice = read_notice(io, location, table)
         except CorruptFile:
-            notice = None
-        found[table] = None if notice is None else notice.sources or None
-    return found
+            return None
+        return None if notice is None else notice.sources or None
+
+    tables = tables_with_directory(io, location)
+    return dict(zip(tables, map_requests(location, of, tables), strict=True))
 
 
 def read_notices(io: FileIO, location: str) -> list[QuarantineNotice]:
     """Return the notices of all quarantined tables, in the order of their names. Blocks."""
-    found = [read_notice(io, location, table) for table in tables_with_directory(io, location)]
+    found = map_requests(location, partial(read_notice, io, location), tables_with_directory(io, location))
     return [notice for notice in found if notice is not None]
 
 

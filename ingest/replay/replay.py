@@ -91,7 +91,7 @@ class DeadLetterReplay:
         catalog = open_catalog(config.warehouse, config.warehouse_options)
         self._pipeline = config.pipeline
         self._dead_letters = DeadLetterTable(catalog, config.dead_letters_table, config.pipeline)
-        config = expanded(config, catalog)
+        config = expanded(config, catalog).config
         format_ = format_of(config)
         router = router_of(config.tables)
         configured = ConfiguredTables.of(config)

@@ -46,7 +46,7 @@ _ARROW_BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"  # bytes that
 # when it was persisted.
 _FIXED_PLAN: Final = {"spark.sql.adaptive.enabled": "false"}
 _CHUNKS_BYTES: Final = str(8 << 20)  # bytes of chunks that a task gets at a time
-_COMMITS_AT_ONCE: Final = 8
+_COMMITS_AT_ONCE: Final = 64
 PLANS_IN_CLOSURE_BYTES_MAX: Final = 1 << 20
 
 Tables = Sequence[tuple[TableContext, BatchInput]]

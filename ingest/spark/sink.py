@@ -63,7 +63,7 @@ from tidelake.storage.write.assigners.cross_partition.assigner import check_repl
 _log = get_logger(__name__)
 
 _ATTEMPTS: Final = 5  # attempts to write and commit a table's rows of a batch, if others commit first
-_TABLES_AT_ONCE: Final = 8
+_TABLES_AT_ONCE: Final = 64  # tables that the driver opens, checks or commits at once; all of it waits for the store
 _METADATA_BYTES: Final = 128 << 20  # per table: enough for ten thousand buckets with several files each
 
 
@@ -448,8 +448,9 @@ def _write_decoded(
     statistics = rows.statistics
     if observer is not None:
         observer.was_read(statistics.ranges)
-    for number, one in enumerate(due):
-        one.check(statistics.ranges, statistics.table(number))
+    with env.ThreadPoolExecutor(min(len(due), _TABLES_AT_ONCE) or 1, "check") as threads:
+        for _ in threads.map(lambda n: due[n].check(statistics.ranges, statistics.table(n)), range(len(due))):
+            pass  # raises the first error
     left = list(range(len(due)))
     for attempt in range(1, _ATTEMPTS + 1):
         written = {number: due[number].in_buckets(rows, of) for number, of in rows.write(left, batch_id).items()}

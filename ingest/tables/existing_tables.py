@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -22,9 +23,20 @@ from tidelake.storage.model.table import TableContext
 _log = get_logger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class ExpandedConfig:
+    """A configuration with an entry for each existing table.
+
+    contexts: the tables that were opened to find them, in their state at that time.
+    """
+
+    config: Config
+    contexts: Mapping[str, TableContext] = field(default_factory=dict)
+
+
 def with_existing_tables(
     config: Config, catalog: Catalog, quarantined: Mapping[str, Collection[str] | None] | None = None
-) -> Config:
+) -> ExpandedConfig:
     """Return the configuration with an entry for each of these tables. Blocks.
 
     quarantined: tables with kept records, which may not exist yet, and the source tables of these records; None:
@@ -36,11 +48,12 @@ def with_existing_tables(
     """
     templates = TableTemplates(config.tables)
     if not templates:
-        return config
+        return ExpandedConfig(config)
     quarantined = quarantined or {}
     known = {table.name for table in config.tables}
     databases = templates.databases.intersection(catalog.list_databases())
     existing = [f"{database}.{table}" for database in sorted(databases) for table in catalog.list_tables(database)]
+    contexts = dict[str, TableContext]()
     names = [name for name in dict.fromkeys([*existing, *quarantined]) if name not in known]
 
     def of(name: str) -> ExpandedTable | None:
@@ -48,6 +61,8 @@ def with_existing_tables(
             return None
         try:
             context = catalog.load(name) if name in existing else None
+            if context is not None:
+                contexts[name] = context
             snapshot = None if context is None else CommitHistory(context, config.pipeline).own_snapshot()
         except (OSError, TidelakeError):
             return candidates_of(templates, name)[0]
@@ -67,7 +82,8 @@ def with_existing_tables(
         return _maker(candidates, config.format, context, snapshot)
 
     found = [table for table in map_parallel(of, names) if table is not None]
-    return msgspec.structs.replace(config, tables=[*config.named_tables, *found, *config.templates])
+    config = msgspec.structs.replace(config, tables=[*config.named_tables, *found, *config.templates])
+    return ExpandedConfig(config, contexts)
 
 
 def candidates_of(

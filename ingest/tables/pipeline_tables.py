@@ -5,10 +5,13 @@ Only the records of the source show which columns a table has. So a new table is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeAlias
 
-from tidelake.errors import BadInput, TableNotInferred, TableUnusable
+from tidelake.errors import BadInput, TableFailed, TableNotInferred, TableUnusable
 from tidelake.ingest.formats.base import InferredTable, Target
 from tidelake.ingest.formats.source_keys import columns_outside, wider_key_text
 from tidelake.ingest.formats.source_table import SourceTable
@@ -17,14 +20,14 @@ from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.settings import TableSettings
 from tidelake.ingest.tables.column_types import ColumnTypes
 from tidelake.ingest.tables.table_differences import TableDifference, check_differences, differences
+from tidelake.ingest.tables.table_errors import failures_of, opened_at_start
 from tidelake.ingest.tables.table_lineage import SourceLineage
 from tidelake.ingest.tables.table_router import router_of
 from tidelake.ingest.tables.table_sink import TableSink
 from tidelake.ingest.tables.table_targets import TableTargets
 from tidelake.ingest.tables.table_templates import ExpandedTable
-from tidelake.ingest.tables.unusable_table import opened_at_start
 from tidelake.storage.base.logs import get_logger
-from tidelake.storage.base.threads import map_parallel
+from tidelake.storage.base.threads import map_parallel, map_to_end
 from tidelake.storage.catalog.base import Catalog
 from tidelake.storage.merge.sequence_groups import late_rows_note
 from tidelake.storage.model.options import MergeEngine
@@ -32,6 +35,19 @@ from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types import DataField, not_null
 
 _log = get_logger(__name__)
+
+
+FirstRecords: TypeAlias = tuple[RawBatch, Mapping[SourceTable, int]]
+"""(batch, unrouted source tables with the row of their first record in it)"""
+
+
+@dataclass(frozen=True, slots=True)
+class _NewTable:
+    """A table to be created, with the columns that its first record shows."""
+
+    settings: TableSettings
+    inferred: InferredTable
+    source: SourceTable
 
 
 class PipelineTables:
@@ -42,6 +58,7 @@ class PipelineTables:
     open_sink: creates the sink of an opened table. It reads nothing.
     infer: returns columns and key of a record's table.
     named: called first with each new table of an entry that stands for many tables.
+    contexts: tables that were opened just now; the others are opened here.
     quarantines_unreadable: whether unreadable tables are left out and added to `unreadable`. Otherwise the error is
         raised.
     """
@@ -56,6 +73,7 @@ class PipelineTables:
         column_types: Mapping[str, ColumnTypes] | None = None,
         named: Callable[[ExpandedTable], None] = lambda _: None,
         *,
+        contexts: Mapping[str, TableContext] | None = None,
         quarantines_unreadable: bool = False,
     ) -> None:
         self.router = router_of(settings)
@@ -71,30 +89,88 @@ class PipelineTables:
         self.unreadable: dict[str, Exception] = {}
         self.sinks: MutableMapping[str, TableSink] = {}
         self.differences: list[TableDifference] = []
-        for table, opened in zip(settings, map_parallel(self._opened_at_start, settings), strict=True):
+        opening = partial(self._opened_at_start, contexts or {})
+        for table, opened in zip(settings, map_parallel(opening, settings), strict=True):
             if opened is not None:
                 self._register(table, *opened)
                 self.differences += differences(table, opened[0])
 
-    def create(self, batch: RawBatch, unrouted: Mapping[SourceTable, int]) -> bool:
+    def create(self, batch: RawBatch, unrouted: Mapping[SourceTable, int], ahead: Sequence[FirstRecords] = ()) -> bool:
         """Create the tables of these records, if they belong to the pipeline. Returns whether any was created.
 
         unrouted: source tables with the row of their first record in the batch.
+        ahead: those of later batches. Their tables are created, too, if this is possible.
 
         Raises TableNotInferred if a record doesn't show the columns or the key of its table, BadInput for a table that
         can't be created.
         """
-        created = False
+        try:
+            return self.create_except((), batch, unrouted, ahead)
+        except TableFailed as failed:
+            raise failed.error from failed.error.__cause__
+
+    def create_except(
+        self,
+        left_out: Collection[str],
+        batch: RawBatch,
+        unrouted: Mapping[SourceTable, int],
+        ahead: Sequence[FirstRecords] = (),
+    ) -> bool:
+        """Do the same, without the tables of `left_out`, and raise the error of a table as TableFailed.
+
+        The tables are created side by side. If several fail, the error of the first one is raised; others are created.
+        """
+        new = dict[str, _NewTable | TableFailed]()
         for source, row in unrouted.items():
-            name = self.router.table_of(source)
-            if name is not None and name not in self.sinks:
-                table = self._settings.get(name) or self._name(source)
-                shape = self._column_types[name].shape
-                inferred = with_key_columns(table, shape.inferred(self._infer(batch, row)))
-                check_inferred(table, inferred, batch, row)
-                self._create(table, inferred, source)
-                created = True
-        return created
+            self._add_new(new, left_out, source, batch, row)
+        needed = list(new)
+        with suppress(BadInput):  # it is raised in the batch's turn
+            for later, sources in ahead:
+                for source, row in sources.items():
+                    self._add_new(new, left_out, source, later, row)
+        outcomes = dict(zip(new, map_to_end(self._made, list(new.values())), strict=True))
+        for name, made in outcomes.items():
+            if not isinstance(made, TableFailed):
+                self._register(self._settings[name], *made)
+        for name in needed:
+            if isinstance(failed := outcomes[name], TableFailed):
+                raise failed
+        return bool(needed)
+
+    def _add_new(
+        self,
+        new: dict[str, _NewTable | TableFailed],
+        left_out: Collection[str],
+        source: SourceTable,
+        batch: RawBatch,
+        row: int,
+    ) -> None:
+        """Add the table of a record to `new`, or its error, unless it exists or is in `new`."""
+        name = self.router.table_of(source)
+        if name is None or name in left_out or name in self.sinks or name in new:
+            return
+        try:
+            with failures_of(name):
+                new[name] = self._inferred(name, source, batch, row)
+        except TableFailed as error:
+            new[name] = error
+
+    def _inferred(self, name: str, source: SourceTable, batch: RawBatch, row: int) -> _NewTable:
+        table = self._settings.get(name) or self._name(source)
+        shape = self._column_types[name].shape
+        inferred = with_key_columns(table, shape.inferred(self._infer(batch, row)))
+        check_inferred(table, inferred, batch, row)
+        return _NewTable(self._fit_settings(table, inferred), inferred, source)
+
+    def _made(self, new: _NewTable | TableFailed) -> tuple[TableContext, TableSink] | TableFailed:
+        """Create one table. Returns its error."""
+        if isinstance(new, TableFailed):
+            return new
+        try:
+            with failures_of(new.settings.name):
+                return self._create(new.settings, new.inferred, new.source)
+        except TableFailed as error:
+            return error
 
     def _name(self, source: SourceTable) -> ExpandedTable:
         table = self.router.templates.table_for(source)
@@ -119,8 +195,9 @@ class PipelineTables:
         check_differences(differences(table, context))
         return sink, self._targets.of(context)
 
-    def _create(self, table: TableSettings, inferred: InferredTable, source: SourceTable) -> None:
-        table = self._fit_settings(table, inferred)
+    def _create(
+        self, table: TableSettings, inferred: InferredTable, source: SourceTable
+    ) -> tuple[TableContext, TableSink]:
         primary_key = table.key_of_new(inferred.primary_key)
         inferred = self._column_types[table.name].apply(inferred, primary_key)
         names = [field.name for field in inferred.fields]
@@ -161,7 +238,7 @@ class PipelineTables:
         check_differences(differences(table, opened[0]))  # another process may have created the table meanwhile
         if isinstance(table, ExpandedTable):
             check_unread(opened[1], source)
-        self._register(table, *opened)
+        return opened
 
     def _fit_settings(self, table: TableSettings, inferred: InferredTable) -> TableSettings:
         """Adapt the settings of an entry that stands for many tables: a table may lack its key or partition columns."""
@@ -181,10 +258,13 @@ class PipelineTables:
         self._settings[table.name] = fitted
         return fitted
 
-    def _opened_at_start(self, table: TableSettings) -> tuple[TableContext, TableSink] | None:
+    def _opened_at_start(
+        self, contexts: Mapping[str, TableContext], table: TableSettings
+    ) -> tuple[TableContext, TableSink] | None:
         try:
             with opened_at_start(table.name, is_only=len(self._settings) == 1):
-                return self._open_existing(table)
+                context = contexts.get(table.name)
+                return self._open_existing(table) if context is None else (context, self._open_sink(context))
         except TableUnusable as error:
             if not self._quarantines_unreadable:
                 raise

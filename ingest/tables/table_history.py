@@ -13,6 +13,7 @@ from tidelake.checkpoint.table_state import SnapshotSummary, TableState
 from tidelake.errors import BadInput, CorruptFile
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.base.threads import map_parallel
+from tidelake.storage.fileio.requests import run_requests
 from tidelake.storage.model.snapshots.consumers import Consumer
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
@@ -89,17 +90,26 @@ class CommitHistory:
         registered_id: `registered_id()`, asked before the snapshots were looked at.
         """
         first = latest_of_user or self._snapshots.latest()
-        history = list(self._read_backwards(first)) if first is not None else []
+        history = list[Snapshot]()
+
+        def read_history() -> int | None:
+            if first is not None:
+                history.extend(self._read_backwards(first))
+            return None
+
+        created_ms, earliest_id, _ = run_requests(
+            self._context.location, lambda: self.created_ms, self._snapshots.earliest_id, read_history
+        )
         own = [self.summarize(s) for s in history if self._is_own(s)]
         others = [self.summarize(s) for s in history if not self._is_own(s) and POSITION_PROPERTY in s.properties]
         later = [s for s in reversed(since) if latest_of_user is None or s.id > latest_of_user.id]
         newest_of_others = newest_of_each_user(map(self.summarize, later), self._commit_user, self._shared_with)
         others = newest_of_others + [s for s in others if s not in newest_of_others]
         return TableState(
-            created_ms=self.created_ms,
+            created_ms=created_ms,
             own=own,
             others=others,
-            earliest_id=self._snapshots.earliest_id(),
+            earliest_id=earliest_id,
             latest_id=max((s.id for s in (*since, *history[:1])), default=None),
             consumer_snapshot_id=registered_id,
             newest_of_others=newest_of_others,

@@ -44,8 +44,8 @@ class TableSink:
     history_snapshots: number of snapshots that a start checks
     compacted: called after each compaction during writing
 
-    All methods block, and are called one at a time, including those of `writer` and `history`. Only `prepare_commit`
-    and `commit` of different tables may overlap.
+    All methods block, and are called one at a time, including those of `writer` and `history`. Those of different
+    tables may overlap.
     """
 
     def __init__(
@@ -88,7 +88,13 @@ class TableSink:
             memory=self._memory,
             spill_directory=self._spill_directory,
             compactor_factory=compact_manager_factory(spill_directory=self._spill_directory, listener=self._compacted),
+            known_snapshot=lambda: self._commit.known_latest,
         )
+
+    @property
+    def context(self) -> TableContext:
+        """The table, with the version of its schema that is written."""
+        return self._context
 
     @property
     def name(self) -> str:
@@ -195,4 +201,5 @@ class TableSink:
 
     def newest(self, keys: pa.RecordBatch) -> tuple[NDArray[np.bool_], pa.RecordBatch]:
         """See `RowLookup`. Rows that are not committed count, too."""
-        return lookup_newest_rows(self._context, self.history.latest(), keys, self.writer.uncommitted())
+        latest = self._context.snapshots.latest_since(self._commit.known_latest)
+        return lookup_newest_rows(self._context, latest, keys, self.writer.uncommitted())

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 _SHARES_A_CORE: Final = 16  # for many items: enough shares for each core that none is idle at the end
-IO_THREADS_MAX: Final = 32  # threads that wait for disks, stores and locks; asyncio's own are 6 on two cores
+IO_THREADS_MAX: Final = 64  # threads that wait for disks, stores and locks; asyncio's own are 6 on two cores
 _BACKGROUND_THREADS: Final = 8
 
 
@@ -35,8 +35,8 @@ class _Threads:
 
     cpu_bound: one thread, for `run_cpu_bound`
     uncancellable: for `run_uncancellable`
-    parallel_io: for `map_parallel`, which `uncancellable` work calls; in one pool they could deadlock. Also for
-        `run_side_by_side`
+    parallel_io: for `map_parallel`, `map_to_end` and `run_side_by_side`. Their caller does what no thread has begun, so
+        they may call one another
     fetching: for `Begun`, which only waits for answers of a store
     background: for `run_in_background`; tasks of all other pools may wait for it
     idle: at most one pool of one thread, which no call of `map_on_cores` uses at the moment
@@ -77,16 +77,31 @@ _threads: Final = _Threads()
 def map_parallel(work: Callable[[A], T], items: Iterable[A]) -> Iterator[T]:
     """Run `work` for all items in parallel; results are in the order of items. Blocks.
 
-    work: mostly waits, and starts no parallel work itself
+    An error is raised in its place in the order. Items that no thread has begun by then are left out.
+
+    work: mostly waits. It may itself call this: the caller processes each item that no thread has begun when its
+        result is needed, so nobody waits for a free thread.
     """
-    return _threads.parallel_io.map(work, items)
+    begun = deque((item, _try_submit(_threads.parallel_io, partial(work, item))) for item in items)
+    return _results(work, begun)
+
+
+def _results(work: Callable[[A], T], begun: deque[tuple[A, env.Future[T] | None]]) -> Iterator[T]:
+    try:
+        while begun:
+            item, running = begun.popleft()
+            yield work(item) if running is None or running.cancel() else running.result()
+    finally:
+        for _, running in begun:
+            if running is not None:
+                running.cancel()
 
 
 def map_to_end(work: Callable[[A], T], items: Sequence[A], at_once: int = IO_THREADS_MAX) -> list[T]:
     """Do the same as `map_parallel`, in `at_once` threads, each of which takes items until none is left. Blocks.
 
-    For many short tasks: more threads than a disk can use would only compete for the GIL. An error is raised when no
-    task is running any more; tasks that have not started by then are skipped.
+    The caller's thread is one of them. For many short tasks: more threads than a disk can use would only compete for
+    the GIL. An error is raised when no task is running any more; tasks that have not started by then are skipped.
     """
     outcomes, left = dict[int, T](), deque(range(len(items)))
 
@@ -102,9 +117,13 @@ def map_to_end(work: Callable[[A], T], items: Sequence[A], at_once: int = IO_THR
                 left.clear()
                 raise
 
-    futures = [_threads.parallel_io.submit(take) for _ in range(min(at_once, len(items)))]
-    env.wait(futures)
-    for one in futures:
+    helpers = [_try_submit(_threads.parallel_io, take) for _ in range(min(at_once, len(items)) - 1)]
+    try:
+        take()
+    finally:
+        running = [helper for helper in helpers if helper is not None and not helper.cancel()]
+        env.wait(running)
+    for one in running:
         one.result()
     return [outcomes[number] for number in range(len(items))]
 
@@ -241,7 +260,7 @@ def run_in_background(work: Callable[[], object]) -> None:
         work()
 
 
-def _try_submit(pool: Executor, work: Callable[[], object]) -> env.Future[object] | None:
+def _try_submit(pool: Executor, work: Callable[[], T]) -> env.Future[T] | None:
     """Return None if the process ends, and starts no more work."""
     try:
         return pool.submit(work)
@@ -299,6 +318,7 @@ async def map_uncancellable(
     on_result: called in the event loop with each result as soon as it exists.
     keep_going: after an error or a cancellation, the remaining items are processed and reported nevertheless.
     """
+    items = list(items)
     left, outcomes, errors = enumerate(items), dict[int, T](), list[Exception]()
 
     async def run_sequentially() -> None:
@@ -314,7 +334,7 @@ async def map_uncancellable(
 
     async def run_all() -> None:
         async with asyncio.TaskGroup() as tasks:
-            for _ in range(at_once):
+            for _ in range(min(at_once, len(items))):
                 tasks.create_task(run_sequentially())
         if errors:
             raise ExceptionGroup("several failed", errors)

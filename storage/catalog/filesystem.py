@@ -32,6 +32,7 @@ from tidelake.storage.ddl.schema_changes import SchemaChange, apply_changes
 from tidelake.storage.ddl.schema_creation import create_schema
 from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.fileio.location import absolute
+from tidelake.storage.fileio.requests import map_requests
 from tidelake.storage.kinds.system_tables.all_tables import warehouse_table
 from tidelake.storage.kinds.system_tables.system_table import SystemTable
 from tidelake.storage.model.format import DEFAULT_BRANCH
@@ -136,7 +137,8 @@ class FileSystemCatalog:
     def tables_of_files(self, database: str) -> list[str]:
         """Return the directories that contain a schema. Other directories of the database are not tables."""
         names = sorted(e.name for e in self._io.list_directory(self._database_path(database)) if e.is_directory)
-        return [name for name in names if self._has_schema_file(Identifier(database, name))]
+        found = map_requests(self.warehouse, lambda name: self._has_schema_file(Identifier(database, name)), names)
+        return [name for name, has_schema in zip(names, found, strict=True) if has_schema]
 
     def table_exists(self, name: str) -> bool:
         return self._has_schema(Identifier.parse(name))

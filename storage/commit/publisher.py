@@ -203,6 +203,11 @@ class Publisher:
         return self._tracker.latest_of_user
 
     @property
+    def known_latest(self) -> Snapshot | None:
+        """The newest known snapshot of the table, including our own. Reads nothing."""
+        return self._tracker.latest
+
+    @property
     def snapshots_since_guard(self) -> Sequence[Snapshot]:
         """Known snapshots since the last call of the guard; before it, since our newest snapshot. Reads nothing."""
         return self._unguarded.snapshots
@@ -391,7 +396,7 @@ class Publisher:
 
     def _refresh(self, *, search_own: bool) -> None:
         is_first = not self._tracker.has_looked
-        new_snapshots = self._tracker.refresh(search_own=search_own)
+        new_snapshots = self._tracker.refresh(search_own=search_own, expects_others=self._has_company)
         self._has_company = False
         for snapshot in new_snapshots.snapshots:
             if snapshot.uuid in self._in_doubt:  # it was published, though the store gave no answer

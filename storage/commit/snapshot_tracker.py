@@ -46,14 +46,15 @@ class SnapshotTracker:
         self.latest: Snapshot | None = None
         self.latest_of_user: Snapshot | None = None
 
-    def refresh(self, *, search_own: bool) -> NewSnapshots:
+    def refresh(self, *, search_own: bool, expects_others: bool = False) -> NewSnapshots:
         """Return the new snapshots since the last refresh; none at the first.
 
         search_own: unless done before, also read backwards to the newest numbered snapshot of our user, and return it
             and all later ones. So an already committed identifier is recognised, and a fence set meanwhile is seen.
+        expects_others: there probably are new snapshots, so it isn't worth asking whether there are none.
         Raises CommitConflict if the last snapshot seen was replaced or rolled back, or if the table is another one.
         """
-        newest = self._store.latest()
+        newest = self._store.latest_since(None if expects_others else self.latest)
         if self.latest is None or not self._still_exists(self.latest, newest):
             self._identity.check_before_change()  # only now: then the snapshot found surely belongs to this table
         newest_id = newest.id if newest is not None else 0

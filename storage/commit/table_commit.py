@@ -101,6 +101,11 @@ class TableCommit:
         """The newest known numbered snapshot of this commit user, including its own commits. Reads nothing."""
         return self._publisher.known_latest_of_user
 
+    @property
+    def known_latest(self) -> Snapshot | None:
+        """The newest known snapshot of the table, including its own commits. Reads nothing."""
+        return self._publisher.known_latest
+
     def commit(self, committable: Committable, operation: str | None = None) -> int | None:
         """Commit the written files, then the compacted ones: one or two snapshots.
 

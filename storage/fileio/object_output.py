@@ -10,6 +10,7 @@ from obstore.exceptions import BaseError
 
 from tidelake.storage.fileio.remote_output import RemoteOutput
 from tidelake.storage.fileio.store_errors import as_os_errors
+from tidelake.storage.fileio.store_requests import CountedRequest, Operation
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -29,6 +30,7 @@ class ObjectOutput(RemoteOutput):
         super().__init__(path, as_os_errors)
         self._store = store
         self._key = key
+        self._sent_bytes = self._sent_parts = 0
 
     def _open(self) -> None:
         self._writer = obstore.open_writer(
@@ -37,10 +39,20 @@ class ObjectOutput(RemoteOutput):
 
     def _send(self, data: Buffer) -> int:
         # obstore keeps the object without a copy until it is sent, but a writer may reuse its buffer before.
-        return self._writer.write(bytes(data))
+        content, before = bytes(data), self._sent_parts
+        self._sent_bytes += len(content)
+        self._sent_parts = self._sent_bytes // PART_BYTES
+        # Full parts are sent now. The first one also begins the upload.
+        requests = self._sent_parts - before + (before == 0 < self._sent_parts)
+        if not requests:
+            return self._writer.write(content)
+        with CountedRequest(Operation.PUT, self.path, requests):
+            return self._writer.write(content)
 
     def _publish(self) -> None:
-        self._writer.close()
+        # The last part, and the request that joins all parts.
+        with CountedRequest(Operation.PUT, self.path, 2 if self._sent_parts else 1):
+            self._writer.close()
 
     def _drop(self, error: BaseException) -> None:
         # Aborts. If that fails, too, the parts remain, invisible but charged, until a lifecycle rule of the bucket

@@ -30,6 +30,7 @@ from tidelake.storage.fileio.own_process import require_own_process
 from tidelake.storage.fileio.range_reader import TAIL_BYTES, RangedFile, RemoteInput
 from tidelake.storage.fileio.read_cache import SHARED_CACHE, KnownPart, ReadCache
 from tidelake.storage.fileio.store_errors import as_os_errors, retry_incomplete
+from tidelake.storage.fileio.store_requests import CountedRequest, Operation
 from tidelake.storage.fileio.stores import Options, endpoint_of, open_store, store_options
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 _COPIES_IN_FLIGHT: Final = 8
+_PAGE_ENTRIES: Final = 1_000  # of a listing in S3, and objects of one request to delete
 
 # An empty object that makes a directory without files exist. Java does not show it, and it is not listed here.
 _DIRECTORY_MARK: Final = ".directory"
@@ -108,7 +110,7 @@ class ObjectStoreFileIO:
         known = self._cache.get(self._options, path)
         if known is not None and known.is_whole:
             return known.data
-        with as_os_errors(path):
+        with as_os_errors(path), CountedRequest(Operation.GET, path):
             data = obstore.get(store, key).bytes().to_bytes()
         self._cache.put(self._options, path, KnownPart(len(data), 0, data))
         return data
@@ -122,7 +124,7 @@ class ObjectStoreFileIO:
         store, key = self._locate_file(path)
         known = self._cache.get(self._options, path)
         if known is None:
-            with as_os_errors(path):
+            with as_os_errors(path), CountedRequest(Operation.GET, path):
                 known = _beginning(store, key) if key.endswith(_INDEX_SUFFIX) else _end(store, key)
             self._cache.put(self._options, path, known)
         fetch: Callable[[int, int], Buffer] = partial(_fetch, store, key, path)
@@ -134,7 +136,7 @@ class ObjectStoreFileIO:
         store, key = self._locate(path)
         if not key:
             return False
-        with as_os_errors(path):
+        with as_os_errors(path), CountedRequest(Operation.HEAD, path):
             try:
                 obstore.head(store, key)
             except FileNotFoundError:
@@ -143,14 +145,15 @@ class ObjectStoreFileIO:
 
     def size_bytes(self, path: str) -> int:
         store, key = self._locate_file(path)
-        with as_os_errors(path):
+        with as_os_errors(path), CountedRequest(Operation.HEAD, path):
             return obstore.head(store, key)["size"]
 
     def list_directory(self, path: str) -> list[FileStatus]:
         """`modified_ms` of a directory is 0, because stores do not record it."""
         store, key = self._locate(path)
-        with as_os_errors(path):
+        with as_os_errors(path), CountedRequest(Operation.LIST, path) as counted:
             listed = retry_incomplete(lambda: obstore.list_with_delimiter(store, key or None))
+            counted.count = _pages(len(listed["common_prefixes"]) + len(listed["objects"]))
         names = map(posixpath.basename, listed["common_prefixes"])
         directories = [FileStatus(name, 0, 0, is_directory=True) for name in names]
         # Hadoop marks a directory with an empty object named `directory/`, which obstore reads back as `directory`.
@@ -166,7 +169,7 @@ class ObjectStoreFileIO:
     def write(self, path: str, data: bytes, *, durable: bool = True) -> None:
         store, key = self._locate_file(path)
         SHARED_CACHE.forget(self._options, [path])
-        with as_os_errors(path):
+        with as_os_errors(path), CountedRequest(Operation.PUT, path):
             retry_incomplete(lambda: obstore.put(store, key, data, use_multipart=False))
 
     def create_if_absent(self, path: str, data: bytes) -> bool:
@@ -180,7 +183,8 @@ class ObjectStoreFileIO:
                     require_conditional_put(store, key, f"{scheme}://{authority}")
                     _CHECKED_STORES.add(bucket)
                     _log.info("tried: the store creates an object only if absent", store=f"{scheme}://{authority}")
-            return put_if_absent(store, key, data, path)
+            with CountedRequest(Operation.PUT, path):
+                return put_if_absent(store, key, data, path)
 
     def make_directory(self, path: str) -> None:
         """See FileIO. It doesn't use Hadoop's mark: obstore can't write an object whose name ends in a slash."""
@@ -196,8 +200,9 @@ class ObjectStoreFileIO:
         for scheme, authority, key in map(remote_path, paths):
             buckets[scheme, authority].append(key)
         for (scheme, authority), keys in buckets.items():
-            with as_os_errors(f"{scheme}://{authority}/{keys[0]}"):
-                _delete(self._bucket(scheme, authority), keys)
+            first = f"{scheme}://{authority}/{keys[0]}"
+            with as_os_errors(first):
+                _delete(self._bucket(scheme, authority), keys, first)
 
     def delete_directory(self, path: str) -> None:
         """See FileIO. Raises BadInput for a whole bucket."""
@@ -207,7 +212,7 @@ class ObjectStoreFileIO:
         settle_hints(path)
         SHARED_CACHE.forget_below(self._options, path)
         with as_os_errors(path):
-            _delete(store, [entry["path"] for entry in _list(store, key)])
+            _delete(store, [entry["path"] for entry in _list(store, key, path)], path)
 
     def delete_empty_directory(self, path: str) -> bool:
         """See FileIO. Does nothing: only `make_directory` creates empty directories, and these are kept."""
@@ -223,15 +228,16 @@ class ObjectStoreFileIO:
         SHARED_CACHE.forget_below(self._options, source)
         with as_os_errors(source):
             mark = f"{new}/{_DIRECTORY_MARK}"
-            target_exists = any(entry["path"] != mark for entry in _list(store, new))
-            entries = _list(store, old)
+            target_exists = any(entry["path"] != mark for entry in _list(store, new, target))
+            entries = _list(store, old, source)
         if target_exists:
             raise FileExistsError(errno.EEXIST, "there are files already", target)
         if not entries:
             raise FileNotFoundError(errno.ENOENT, "there is no file below it", source)
         with as_os_errors(source), env.ThreadPoolExecutor(_COPIES_IN_FLIGHT) as threads:
-            list(threads.map(lambda entry: _copy(store, entry, new + entry["path"].removeprefix(old)), entries))
-            _delete(store, [entry["path"] for entry in entries])
+            with CountedRequest(Operation.COPY, source, len(entries)):
+                list(threads.map(lambda entry: _copy(store, entry, new + entry["path"].removeprefix(old)), entries))
+            _delete(store, [entry["path"] for entry in entries], source)
 
 
 def _file_status(entry: ObjectMeta) -> FileStatus:
@@ -263,7 +269,7 @@ def _beginning(store: ObjectStore, key: str) -> KnownPart:
 
 
 def _fetch(store: ObjectStore, key: str, path: str, start: int, end: int) -> Bytes:
-    with as_os_errors(path):
+    with as_os_errors(path), CountedRequest(Operation.GET, path):
         return obstore.get_range(store, key, start=start, end=end)
 
 
@@ -275,15 +281,24 @@ def _copy(store: ObjectStore, entry: ObjectMeta, target: str) -> None:
             raise  # an empty object may be Hadoop's mark of a directory, which is listed under a wrong name
 
 
-def _list(store: ObjectStore, key: str) -> list[ObjectMeta]:
+def _list(store: ObjectStore, key: str, path: str) -> list[ObjectMeta]:
     """List all objects below."""
-    return retry_incomplete(lambda: [entry for batch in obstore.list(store, key) for entry in batch])
+    with CountedRequest(Operation.LIST, path) as counted:
+        listed = retry_incomplete(lambda: [entry for batch in obstore.list(store, key) for entry in batch])
+        counted.count = _pages(len(listed))
+    return listed
 
 
-def _delete(store: ObjectStore, keys: list[str]) -> None:
-    try:
-        retry_incomplete(lambda: obstore.delete(store, keys))
-    except FileNotFoundError:  # S3 ignores a missing object; other stores raise an error and stop there
-        for key in keys:
-            with suppress(FileNotFoundError):
-                obstore.delete(store, key)
+def _delete(store: ObjectStore, keys: list[str], path: str) -> None:
+    with CountedRequest(Operation.DELETE, path, _pages(len(keys))):
+        try:
+            retry_incomplete(lambda: obstore.delete(store, keys))
+        except FileNotFoundError:  # S3 ignores a missing object; other stores raise an error and stop there
+            for key in keys:
+                with suppress(FileNotFoundError):
+                    obstore.delete(store, key)
+
+
+def _pages(entries: int) -> int:
+    """Return the number of requests that list, or delete, so many objects."""
+    return max(1, -(-entries // _PAGE_ENTRIES))

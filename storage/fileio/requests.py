@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeVar, cast
 
-from tidelake.storage.base.threads import map_ahead, run_side_by_side
+from tidelake.storage.base.threads import map_ahead, map_parallel, run_side_by_side
 from tidelake.storage.fileio.location import LOCAL_SCHEME, scheme_of
 
 A = TypeVar("A")
@@ -33,6 +33,14 @@ def run_requests(location: str, *requests: Callable[[], T]) -> list[T]:
     if is_remote(location):
         return run_side_by_side(*requests)
     return [request() for request in requests]
+
+
+def map_requests(location: str, request: Callable[[A], T], items: Sequence[A]) -> Iterator[T]:
+    """Send a request for each item: side by side if the location is remote, else one after the other.
+
+    Returns the results in the order of the items. An error is raised in its place.
+    """
+    return map_parallel(request, items) if is_remote(location) else map(request, items)
 
 
 def run_both(location: str, first: Callable[[], A], second: Callable[[], B]) -> tuple[A, B]:

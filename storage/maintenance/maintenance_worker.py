@@ -1,4 +1,4 @@
-"""Maintenance after commits, in one thread for all tables of a process, so that commits don't wait for it.
+"""Maintenance after commits, in threads for all tables of a process, so that commits don't wait for it.
 
 The order of the steps is: automatic tags are created, expired tags are deleted, partitions expire, then snapshots and
 changelogs expire. The table's options select them. A commit only reports that it happened. It never waits for
@@ -20,6 +20,7 @@ from tidelake.storage.base.logs import get_logger
 from tidelake.storage.commit.expire.changelog_expiry import ChangelogExpiry
 from tidelake.storage.commit.expire.retained_states import Pins
 from tidelake.storage.commit.expire.snapshot_expiry import ExpiryRound, SnapshotExpiry
+from tidelake.storage.fileio.requests import is_remote
 from tidelake.storage.maintenance.automatic_tags import AutomaticTags, TagExpiry
 from tidelake.storage.maintenance.partition_expiry import PartitionExpiry
 from tidelake.storage.model.table import TableContext
@@ -67,6 +68,8 @@ _log = get_logger(__name__)
 
 T = TypeVar("T")
 
+_REMOTE_THREADS: Final = 16
+
 _EFFECTS: Final = {
     "automatic_tags": "the tag is created later; commits continue",
     "tag_expiry": "the tags are kept; commits continue",
@@ -78,7 +81,10 @@ Committed: TypeAlias = Callable[[int], None]  # called with the id of a snapshot
 
 
 class MaintenanceWorker:
-    """Maintains all tables of a process. Its thread starts when there is work. Thread-safe.
+    """Maintains all tables of a process. Its threads start when there is work. Thread-safe.
+
+    A round of a table in an object store mostly waits for it, so several tables have their rounds side by side. Tables
+    on local disks have them one after the other.
 
     is_closing: no more work is accepted.
     """
@@ -88,16 +94,17 @@ class MaintenanceWorker:
         self._tables: list[_MaintainedTable] = []
         self._waiting: list[_MaintainedTable] = []
         self._changed = env.Condition()
-        self._thread: env.Thread | None = None
+        self._threads: list[env.Thread] = []
+        self._threads_max = 1
         self.is_closing = False
         self._is_cancelled = False
-        self._running_table: _MaintainedTable | None = None
+        self._running: list[_MaintainedTable] = []
 
     @property
     def is_busy(self) -> bool:
         """Whether a round is running, or a table waits for one."""
         with self._changed:
-            return self._running_table is not None or bool(self._waiting)
+            return bool(self._running or self._waiting)
 
     def watch(self, context: TableContext, *, pins: Pins = tuple) -> Committed:
         """Return the function to call after each commit to a table.
@@ -110,6 +117,8 @@ class MaintenanceWorker:
             return lambda _: None
         table = _MaintainedTable(context, pins, self._now_ms, lambda: self._is_cancelled)
         self._tables.append(table)
+        if is_remote(context.location):
+            self._threads_max = _REMOTE_THREADS
 
         def committed(snapshot_id: int) -> None:
             table.latest_id = snapshot_id
@@ -119,11 +128,10 @@ class MaintenanceWorker:
         return committed
 
     def close(self, *, finish: bool = False) -> None:
-        """End the thread. Calling it again has no effect. A later process does what a running round leaves undone.
+        """End the threads. Calling it again has no effect. A later process does what running rounds leave undone.
 
-        finish: complete the running round, and give each table one more. For a process that ends after its commit, such
-            as a
-        batch job.
+        finish: complete the running rounds, and give each table one more. For a process that ends after its
+            commit, such as a batch job.
         """
         with self._changed:
             if self.is_closing:
@@ -137,8 +145,8 @@ class MaintenanceWorker:
         with self._changed:
             self.is_closing = True
             self._changed.notify_all()
-            thread = self._thread
-        if thread is not None:
+            threads = list(self._threads)
+        for thread in threads:
             thread.join()
 
     def cancel(self) -> None:
@@ -150,27 +158,41 @@ class MaintenanceWorker:
             if self.is_closing or table in self._waiting:
                 return
             self._waiting.append(table)
-            if self._thread is None:
-                self._thread = env.Thread(target=self._work, name="tidelake-maintenance", daemon=True)
-                self._thread.start()
+            if len(self._threads) < min(self._threads_max, len(self._running) + len(self._waiting)):
+                thread = env.Thread(target=self._work, name="tidelake-maintenance", daemon=True)
+                self._threads.append(thread)
+                thread.start()
             self._changed.notify_all()
 
     def _work(self) -> None:
         while (table := self._next()) is not None:
-            expired = table.round()
+            try:
+                expired = table.round()
+            finally:  # also if the thread dies: otherwise others would wait for the round
+                self._ended(table)
             if expired is not None and not self.is_closing and table.is_still_due():
                 self._submit(table)  # after the other waiting tables
 
     def _next(self) -> _MaintainedTable | None:
-        """Wait for a table that has work. None if the thread should end."""
+        """Wait for a table that has work, and no running round. None if the thread should end."""
         with self._changed:
-            self._running_table = None
-            while not self._waiting:
-                if self.is_closing:
+            while True:
+                if self._waiting and self._is_cancelled:
+                    return None
+                table = next((table for table in self._waiting if table not in self._running), None)
+                if table is not None:
+                    self._waiting.remove(table)
+                    self._running.append(table)
+                    return table
+                if self.is_closing and not self._waiting:
                     return None
                 self._changed.wait()
-            self._running_table = None if self._is_cancelled else self._waiting.pop(0)
-            return self._running_table
+
+    def _ended(self, table: _MaintainedTable) -> None:
+        """Record the end of a round. Others may wait for it."""
+        with self._changed:
+            self._running.remove(table)
+            self._changed.notify_all()
 
 
 class _MaintainedTable:

@@ -74,6 +74,10 @@ class MetadataCache:
         self.size_bytes = 0
         budget.add(self)
 
+    def has(self, path: str) -> bool:
+        """Return whether the records are cached now. It doesn't count as a use."""
+        return path in self._files
+
     def get(self, path: str) -> tuple[Any, ...] | None:
         with self._budget.lock:
             file = self._files.pop(path, None)

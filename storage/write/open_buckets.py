@@ -8,7 +8,7 @@ Source: Java `operation/AbstractFileStoreWrite.java` (WriterContainer).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -21,6 +21,7 @@ from tidelake.storage.merge.merge_reader import MergeOrder
 from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.bucketing import Bucketing
 from tidelake.storage.model.format import POSTPONE_BUCKET
+from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.write.bucket_files import BucketFiles
 from tidelake.storage.write.bucket_states import BucketEvent, BucketState, next_state
@@ -109,6 +110,7 @@ class OpenBuckets:
     compactor_of: None: buckets are not compacted.
     given: the state of the table; None: it is read when the first bucket is opened. So opening a table writer costs
         nothing.
+    known: returns the newest snapshot that is known, which has all commits of this writer; None if none is known.
     """
 
     def __init__(
@@ -119,6 +121,7 @@ class OpenBuckets:
         spill_directory: str | None,
         compactor_of: CompactorFactory | None,
         given: RestoredState | None,
+        known: Callable[[], Snapshot | None] = lambda: None,
     ) -> None:
         self._context = context
         self._total_buckets = Bucketing.of(context.schema, context.options).total_buckets
@@ -127,6 +130,7 @@ class OpenBuckets:
         self._spill_directory = spill_directory
         self._compactor_of = compactor_of
         self._given = given
+        self._known = known
         self._table: RestoredTable | None = None
         self._unopened: dict[BucketId, RestoredBucket] = {}  # content of other buckets in the snapshot of `_table`
         self._records: dict[BucketId, OpenBucket] = {}
@@ -149,7 +153,7 @@ class OpenBuckets:
         record = self._record(bucket)
         if record.writer is not None:
             return record
-        table = self._restored()
+        table = self.restored()
         if bucket.bucket != POSTPONE_BUCKET:
             table.check_total_buckets(bucket.partition, self._total_buckets, self._context.name)
         record.writer = writer = self._open_writer(record, is_new=is_new)
@@ -176,15 +180,20 @@ class OpenBuckets:
         """Return all buckets with a record; not all of them have a writer."""
         return list(self._records.values())
 
+    @property
+    def is_restored(self) -> bool:
+        """Whether the state of the table was read."""
+        return self._table is not None
+
     def unopened_incomplete(self) -> list[BucketId]:
         """Return the buckets, not opened yet, with files that an earlier writer did not compact in full."""
-        self._restored()
+        self.restored()
         levels = self._context.options.num_levels
         return [bucket for bucket, found in self._unopened.items() if not is_fully_compacted(found.files, levels)]
 
     def unopened_with_level_0(self) -> list[BucketId]:
         """Return the buckets, not opened yet, with rows on level 0."""
-        self._restored()
+        self.restored()
         return [bucket for bucket, found in self._unopened.items() if any(file.level == 0 for file in found.files)]
 
     # ------------------------------------------------------------ the outcome of a commit
@@ -224,7 +233,8 @@ class OpenBuckets:
             self._unopened.pop(record.bucket, None)
             record.happened(BucketEvent.CLOSED)
         else:
-            record.writer.reset_compaction(restore_bucket(self._context, record.bucket))
+            latest = self._context.snapshots.latest()
+            record.writer.reset_compaction(restore_bucket(self._context, record.bucket, latest))
             record.happened(BucketEvent.RESTORED)
 
     def cancel_compactions(self) -> None:
@@ -283,17 +293,23 @@ class OpenBuckets:
 
         is_new: it is opened for the first time.
         """
-        bucket, table = record.bucket, self._restored()
+        bucket, table = record.bucket, self.restored()
         found = self._unopened.pop(bucket, None)
         if found is not None and record.state is not BucketState.LOST:
             return found
         if is_new and bucket not in table.next_sequence_numbers:
             return RestoredBucket()  # it was empty, and this writer wrote nothing to it
-        return restore_bucket(self._context, bucket)
+        # A bucket that was closed is opened as if it had stayed open: with what its last commit left. If others changed
+        # its files since, the next commit finds out.
+        known = None if record.state is BucketState.LOST else self._known()
+        return restore_bucket(self._context, bucket, known or self._context.snapshots.latest())
 
-    def _restored(self) -> RestoredTable:
+    def restored(self) -> RestoredTable:
+        """Return the state of the table, which is read once."""
         if self._table is None:
-            restored = self._given or restore_files(self._context, with_files=self._compactor_of is not None)
+            restored = self._given or restore_files(
+                self._context, with_files=self._compactor_of is not None, known=self._known()
+            )
             self._table, self._unopened = restored.table, dict(restored.buckets)
             for record in self._records.values():  # lost before the table was read
                 record.start_from(self._table)

@@ -17,6 +17,7 @@ from tidelake.storage.commit.manifests.snapshot_files import live_entries_of
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import POSTPONE_BUCKET
+from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.write.compactor import RestoredBucket
 
@@ -74,14 +75,19 @@ class RestoredState:
 
 
 def restore_files(
-    context: TableContext, *, with_files: bool = False, partitions: Collection[bytes] | None = None
+    context: TableContext,
+    *,
+    with_files: bool = False,
+    partitions: Collection[bytes] | None = None,
+    known: Snapshot | None = None,
 ) -> RestoredState:
     """Read the live files of the latest snapshot once.
 
     with_files: whether to return the content of each bucket, too
     partitions: read only these; None: all
+    known: see `SnapshotStore.latest_since`
     """
-    snapshot = context.snapshots.latest()
+    snapshot = context.snapshots.latest_since(known)
     if snapshot is None:
         return RestoredState()
     numbers: dict[BucketId, int] = {}
@@ -101,11 +107,11 @@ def restore_files(
     return RestoredState(RestoredTable(snapshot.id, numbers, totals), buckets)
 
 
-def restore_bucket(context: TableContext, key: BucketId) -> RestoredBucket:
-    """Return the bucket's files in the latest snapshot."""
-    manifests, latest = context.shared(ManifestStore), context.snapshots.latest()
-    live = live_entries_of(manifests, latest, {key.partition}, context.name)
-    index = manifests.read_index(latest.index_manifest if latest is not None else None)
+def restore_bucket(context: TableContext, key: BucketId, snapshot: Snapshot | None) -> RestoredBucket:
+    """Return the bucket's files in a snapshot; none without a snapshot."""
+    manifests = context.shared(ManifestStore)
+    live = live_entries_of(manifests, snapshot, {key.partition}, context.name)
+    index = manifests.read_index(snapshot.index_manifest if snapshot is not None else None)
     return RestoredBucket(
         [entry.file for entry in live if entry.bucket == key.bucket],
         index_files_by_bucket(index).get(key, ()),

@@ -26,6 +26,7 @@ from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER
 from tidelake.storage.model.option_support import check_supported
 from tidelake.storage.model.options import Operation
+from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types.row_kinds import row_kinds
 from tidelake.storage.write.assigners import BucketAssigner, bucket_assigner_of
@@ -54,6 +55,8 @@ class TableWriter:
         New rows are compacted before they are committed, if readers would not see them on level 0.
     bucket_assigner: chooses the bucket of each row; None: the assigner of the table's bucket mode.
     restored: the state of the buckets that will be written; None: it is read when the first row arrives.
+    known_snapshot: returns the newest snapshot that the writer's commits know of; None if they know none. So the store
+        need not be asked for it when a bucket is opened again.
 
     Call it from one thread at a time, in the process that created it. After any error except BadInput of `write` and
     `route` the writer can't be used: open another one, and write again what was not committed.
@@ -69,6 +72,7 @@ class TableWriter:
         replaces: bool = False,
         bucket_assigner: BucketAssigner | None = None,
         restored: RestoredState | None = None,
+        known_snapshot: Callable[[], Snapshot | None] = lambda: None,
     ) -> None:
         check_supported(context, Operation.WRITE)
         self._context = context
@@ -79,7 +83,9 @@ class TableWriter:
         self._memory = memory or MemoryBudget(context.options.write_buffer_size_bytes)
         compactor_of = compactor_factory_of(context, compactor_factory, replaces=replaces)
         given = RestoredState() if replaces else restored
-        self._buckets = OpenBuckets(context, self._merge_function, self._memory, spill_directory, compactor_of, given)
+        self._buckets = OpenBuckets(
+            context, self._merge_function, self._memory, spill_directory, compactor_of, given, known_snapshot
+        )
         self._compacts_replaced = replaces and compactor_of is not None
         self._due = DueCompactions(context, self._buckets, replaces=replaces)
         self._failure: BaseException | None = None
@@ -126,6 +132,16 @@ class TableWriter:
     def reads_files(self) -> bool:
         """Whether `route` and `add` may read files for the next rows, even if no bucket is opened."""
         return self._assigner.reads_files
+
+    @property
+    def is_restored(self) -> bool:
+        """Whether the state of the table was read. Opening a bucket then asks a store for nothing, or little."""
+        return self._buckets.is_restored
+
+    def restore(self) -> None:
+        """Read the state of the table ahead of the first row. After an error, the first row reads it."""
+        self._check_usable()
+        self._buckets.restored()
 
     def opens_buckets(self, routed: RoutedRows) -> bool:
         """Whether `add` must read the table first."""

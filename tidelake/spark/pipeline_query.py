@@ -24,7 +24,7 @@ from tidelake.errors import BadInput, PositionRefused, TidelakeError, Unsupporte
 from tidelake.ingest.config.lower_case import format_of, lower_case_for_catalog
 from tidelake.ingest.formats.base import OpenedFormat
 from tidelake.ingest.formats.registry import open_format
-from tidelake.ingest.pipeline.builder import configuration_differences
+from tidelake.ingest.pipeline.builder import configuration_differences, opened_tables
 from tidelake.ingest.settings import Config
 from tidelake.ingest.shaping.kept_changes import kept_changes_text
 from tidelake.ingest.shaping.shaped_columns import ShapedColumns
@@ -105,7 +105,7 @@ def start_query(spark: SparkSession, config: Config, checkpoint: str) -> Pipelin
     check_session(spark)
     config = lower_case_for_catalog(config)
     check_settings(config)
-    check_differences(configuration_differences(config))
+    check_differences(configuration_differences(config, opened_tables(config)))
     positions = StartPositions.of(config)
     begins = {} if has_started(spark, checkpoint) else positions.begins()
     if begins:

@@ -18,6 +18,7 @@ import zstandard
 from tidelake.ingest.spark.batch_statistics import BatchStatistics
 from tidelake.ingest.spark.shuffling.shuffle import PayloadKind, has_unaware_buckets, payload_row, shuffle_partition_of
 from tidelake.storage.base.garbage_collection import paused_collection
+from tidelake.storage.base.threads import map_parallel
 from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.write.restored_table import RestoredState, restore_files
@@ -137,14 +138,18 @@ def _connected(pairs: Collection[tuple[int, int]], count: int) -> list[list[int]
 def task_plans(tables: Sequence[TableContext], statistics: BatchStatistics, shuffle: ShufflePlan) -> list[TaskPlan]:
     """Return the plan of each task. Reads the manifests of the tables with rows."""
     restored: list[dict[int, RestoredState]] = [{} for _ in range(shuffle.tasks)]
-    for number, of in statistics.tables.items():
+    with_rows = {number: of for number, of in statistics.tables.items() if any(of.buckets.values())}
+
+    def state_of(number: int) -> RestoredState:
         context = tables[number]
-        keys = [BucketId(partition, bucket) for partition, buckets in of.buckets.items() for bucket in buckets]
-        if not keys:
-            continue
         with_files = context.schema.has_primary_key and not context.options.write_only
         with paused_collection():
-            state = restore_files(context, with_files=with_files, partitions=set(of.buckets))
+            return restore_files(context, with_files=with_files, partitions=set(with_rows[number].buckets))
+
+    states = zip(with_rows.items(), map_parallel(state_of, with_rows), strict=True)
+    for (number, of), state in states:
+        context = tables[number]
+        keys = [BucketId(partition, bucket) for partition, buckets in of.buckets.items() for bucket in buckets]
         if has_unaware_buckets(context):
             for of_task in restored:
                 of_task[number] = state.only(keys)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Final
+from typing import Final, TypeVar
 
 from tidelake.errors import CorruptFile
 from tidelake.storage.commit.manifests import index_manifest
@@ -38,6 +38,9 @@ from tidelake.storage.files.data_file import SimpleStats
 from tidelake.storage.model.binary_row import decode_rows
 from tidelake.storage.model.paths import MetadataFileNames
 from tidelake.storage.model.table import TableContext
+
+A = TypeVar("A")
+T = TypeVar("T")
 
 # Measured sizes in memory, without bytes and numbers that depend on the number of columns.
 _ENTRY_BYTES: Final = 900

@@ -69,12 +69,10 @@ def delta_entries(context: TableContext, snapshot: Snapshot) -> list[ManifestEnt
 
 def changelog_entries(context: TableContext, snapshot: Snapshot) -> list[ManifestEntry]:
     """Return the changelog files of this snapshot; none if it has no changelog."""
-    if snapshot.changelog_manifest_list is None:
+    if (changelog := changelog_list(snapshot)) is None:
         return []
     store = context.shared(ManifestStore)
-    return _entries(
-        store, store.read_list(ListFile(snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size))
-    )
+    return _entries(store, store.read_list(changelog))
 
 
 def table_manifests(manifests: ManifestStore, snapshot: Snapshot) -> list[ManifestFileMeta]:
@@ -134,6 +132,12 @@ def base_list(snapshot: Snapshot) -> ListFile:
 
 def delta_list(snapshot: Snapshot) -> ListFile:
     return ListFile(snapshot.delta_manifest_list, snapshot.delta_manifest_list_size)
+
+
+def changelog_list(snapshot: Snapshot) -> ListFile | None:
+    """Return None for a snapshot without a changelog."""
+    name = snapshot.changelog_manifest_list
+    return None if name is None else ListFile(name, snapshot.changelog_manifest_list_size)
 
 
 def _entries(manifests: ManifestStore, metas: Sequence[ManifestFileMeta]) -> list[ManifestEntry]:

@@ -245,6 +245,15 @@ class SnapshotStore:
             latest_id += 1
         return self.get(latest_id) if latest_id >= FIRST_SNAPSHOT_ID else None
 
+    def latest_since(self, known: Snapshot | None) -> Snapshot | None:
+        """Do the same as `latest`. If the newest snapshot is still `known`, this waits only once for a store.
+
+        known: a snapshot that was the newest one; None if none is known.
+        """
+        if known is None:
+            return self.latest()
+        return known if self._if_latest(known.id) == known else self.latest()
+
     def _listed_latest_id(self) -> int | None:
         """List the directory, then check single files, because a listing may be outdated."""
         latest_id = max(self.ids(), default=FIRST_SNAPSHOT_ID - 1)

@@ -25,11 +25,12 @@ from tidelake.ingest.config.config import parse_config
 from tidelake.ingest.formats.base import FailureKind
 from tidelake.ingest.monitoring.metric_list import METRICS
 from tidelake.ingest.monitoring.metrics import PipelineCollector, ProcessGauges
-from tidelake.ingest.monitoring.observations import DurationHistogram, RunObservations
+from tidelake.ingest.monitoring.observations import RunObservations
 from tidelake.ingest.monitoring.status import status_document
 from tidelake.ingest.pipeline.builder import build_pipeline
 from tidelake.ingest.pipeline.pipeline import Pipeline
 from tidelake.storage.base.clock import epoch_ms
+from tidelake.storage.base.duration_histogram import DurationHistogram
 from tidelake.storage.catalog.opening import open_catalog
 from tidelake.storage.commit.manifests.snapshot_files import delta_entries, live_entries
 from tidelake.storage.model.format import CommitKind, FileKind

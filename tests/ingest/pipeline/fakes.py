@@ -297,6 +297,8 @@ class FakeSink:
         self.at_write: Callable[[], None] = lambda: None
         self.at_abort: Callable[[], None] = lambda: None
         self.must_open_buckets = False
+        self.is_restored = True
+        self.at_restore: Callable[[], None] = lambda: None
         self.at_prepare: Callable[[], None] = lambda: None
         self.at_commit: Callable[[], None] = lambda: None
         self.after_commit: Callable[[], None] = lambda: None
@@ -363,6 +365,10 @@ class FakeSink:
         return RoutedRows([(BucketId(b"", 0), rows)])
 
     reads_files = False
+
+    def restore(self) -> None:
+        self.at_restore()
+        self.is_restored = True
 
     def opens_buckets(self, routed: RoutedRows) -> bool:
         return self.must_open_buckets
@@ -475,7 +481,7 @@ class Rig:
             new_decoder=FakeDecoder,
             router=router,
             sinks=cast("dict[str, TableSink]", self.sinks),
-            create=lambda batch, unrouted: False,
+            create=lambda batch, unrouted, ahead: False,
             schemas=SchemaBarrier(UnchangingSchemas(), {}, {}, TableLineage(router.sources_of)),
             moved=MovedRowsByTable(MovedRowsBudget()),
             dead_letters=self.dead_letters,

@@ -132,7 +132,7 @@ async def test_a_folder_becomes_a_table_and_a_second_run_adds_what_is_new(tmp_pa
     assert await to_thread(rows) == [{"id": "1", "name": "one"}, {"id": "2", "name": "zwei"}]
 
 
-@pytest.mark.parametrize(("warehouse", "at_once"), [("PATH/lake", {4}), ("memory://tables-at-once/lake", {8})])
+@pytest.mark.parametrize(("warehouse", "at_once"), [("PATH/lake", {4}), ("memory://tables-at-once/lake", {64})])
 async def test_fewer_tables_at_once_wait_for_a_disk_than_for_a_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warehouse: str, at_once: set[int]
 ) -> None:

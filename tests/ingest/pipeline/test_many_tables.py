@@ -84,7 +84,7 @@ async def test_a_start_reads_few_files_of_each_table(tmp_path: Path, io: FaultyF
 
 async def test_table_states_are_read_in_parallel() -> None:
     tables = [FakeTable(f"t{number}") for number in range(TABLES)]
-    rig, meeting = Rig(FakeSource([raw_batch([0], [b"t0/x"])]), tables), Meeting(IO_THREADS_MAX)
+    rig, meeting = Rig(FakeSource([raw_batch([0], [b"t0/x"])]), tables), Meeting(min(TABLES, IO_THREADS_MAX))
     for sink in rig.sinks.values():
         sink.at_read_state = meeting
     await rig.pipeline.run()

@@ -154,8 +154,8 @@ async def test_many_tables_of_one_topic_are_created_in_one_run(tables: int) -> N
         world.add(f"t{number}", number, topic="all")
     await world.run()
     await asyncio.to_thread(world.check)
-    config = await asyncio.to_thread(expanded, world.config, world.catalog)
-    assert len(config.named_tables) == tables
+    found = await asyncio.to_thread(expanded, world.config, world.catalog)
+    assert len(found.config.named_tables) == tables
 
 
 @pytest.mark.sampled

@@ -5,6 +5,8 @@ together.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from threading import Barrier
+from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
@@ -16,12 +18,14 @@ import tidelake
 from tidelake.ingest.spark.batch_rows import TypedColumns
 from tidelake.ingest.spark.batch_statistics import BatchStatistics, BatchTableStatistics
 from tidelake.ingest.spark.bucket_task import BucketTask
+from tidelake.ingest.spark.shuffling import task_plan
 from tidelake.ingest.spark.shuffling.shuffle import PayloadKind, ShuffleMap, payload_row
 from tidelake.ingest.spark.shuffling.task_plan import PlannedWork, plan_shuffle, task_plans
 from tidelake.storage.commit.commit_message import Committable
 from tidelake.storage.commit.table_commit import TableCommit
 from tidelake.storage.fileio.memory import MemoryFileIO
 from tidelake.storage.model.table import TableContext
+from tidelake.storage.write.restored_table import RestoredState, restore_files
 from tidelake.storage.write.table_writer import TableWriter
 
 MIB = 1 << 20
@@ -122,3 +126,24 @@ def _write(context: TableContext, rows: pa.RecordBatch, identifier: int) -> None
     writer.write(rows)
     TableCommit(context, "u").commit(Committable(identifier, writer.prepare_commit(identifier)))
     writer.abort()
+
+
+def test_the_states_of_all_tables_are_read_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    catalog, tables = tidelake.open_catalog(f"memory://{uuid4().hex}/lake"), 8
+    catalog.create_database("x")
+    schema = pa.schema([pa.field("id", pa.int64(), False)])
+    contexts = [
+        catalog.create_table(f"x.t{n}", schema, primary_key=["id"], options={"bucket": "1"}).context
+        for n in range(tables)
+    ]
+    of_each = {n: BatchTableStatistics(shuffle_bytes={0: 1}, buckets={b"": {0}}) for n in range(tables)}
+    meeting, restore = Barrier(tables, timeout=30), restore_files
+
+    def meet(*of: Any, **settings: Any) -> RestoredState:
+        meeting.wait()
+        return restore(*of, **settings)
+
+    monkeypatch.setattr(task_plan, "restore_files", meet)
+    found = BatchStatistics({}, of_each)
+    plans = task_plans(contexts, found, plan_shuffle(found, 8, 2))
+    assert sorted(n for plan in plans for n in plan.restored) == list(range(tables))

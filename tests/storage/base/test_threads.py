@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from functools import partial
@@ -21,6 +21,7 @@ from tidelake.storage.base.threads import (
     ReadAhead,
     ShortTaskRunner,
     map_on_cores,
+    map_parallel,
     map_to_end,
     map_uncancellable,
     run_cpu_bound,
@@ -420,3 +421,25 @@ def test_after_reading_ahead_ends_early_nothing_runs_and_the_items_are_closed() 
         assert next(ahead) == 1
         assert running.wait(10)
     assert ended.is_set()
+
+
+@pytest.mark.parametrize("run_all", [map_parallel, map_to_end], ids=["map_parallel", "map_to_end"])
+def test_items_that_map_items_never_wait_for_a_free_thread(run_all: Callable[..., Iterable[int]]) -> None:
+    """As many as there are threads each wait for items of their own."""
+
+    def nested(depth: int) -> int:
+        return 1 if depth == 0 else sum(run_all(nested, [depth - 1] * 3))
+
+    assert list(run_all(nested, [2] * (2 * IO_THREADS_MAX))) == [9] * (2 * IO_THREADS_MAX)
+
+
+def test_an_error_of_parallel_items_is_raised_in_its_place() -> None:
+    def work(item: int) -> int:
+        if item == 2:
+            raise OSError(f"item {item}")
+        return item
+
+    results = map_parallel(work, range(100))
+    assert [next(results), next(results)] == [0, 1]
+    with pytest.raises(OSError, match="item 2"):
+        next(results)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 import uuid
+from collections import Counter
 
 import pytest
 
 from tests.storage.model.snapshots.tables import FakeTime, committer, make_table
-from tests.support.faulty_file_io import Call, Fault, FaultyFileIO
+from tests.support.faulty_file_io import Call, Fault, FaultyFileIO, ProcessDied
 from tidelake.storage.commit.commit_message import Committable
 from tidelake.storage.commit.expire.retention import Retention
 from tidelake.storage.commit.expire.snapshot_expiry import SnapshotExpiry
@@ -193,3 +194,54 @@ def more(table: TableContext, count: int) -> int:
         latest = commits.commit(Committable(identifier))
     assert latest is not None
     return latest
+
+
+def test_tables_of_a_store_have_their_rounds_side_by_side_and_each_table_one_at_a_time(
+    io: FaultyFileIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker, tables = MaintenanceWorker(), [new_table(io) for _ in range(4)]
+    committed = [worker.watch(table) for table in tables]
+    latest = [commit(table, 9) for table in tables]
+    meeting, lock = threading.Barrier(len(tables), timeout=30), threading.Lock()
+    running, most, run = Counter[str](), Counter[str](), SnapshotExpiry.run
+
+    def watched(expiry: SnapshotExpiry, latest_id: int | None = None) -> object:
+        table = expiry._context.location
+        with lock:
+            is_first = table not in most
+            running[table] += 1
+            most[table] = max(most[table], running[table])
+        try:
+            if is_first:
+                meeting.wait()
+            return run(expiry, latest_id)
+        finally:
+            with lock:
+                running[table] -= 1
+
+    monkeypatch.setattr(SnapshotExpiry, "run", watched)
+    for of_table, snapshot_id in zip(committed, latest, strict=True):
+        of_table(snapshot_id)
+        of_table(snapshot_id)  # while the first round runs
+    worker.close(finish=True)
+    assert most == {table.location: 1 for table in tables}
+    assert [ids(table) for table in tables] == [[7, 8, 9]] * len(tables)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_round_whose_thread_dies_blocks_no_close(io: FaultyFileIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker, table, died = MaintenanceWorker(), new_table(io), threading.Event()
+    committed, latest = worker.watch(table), commit(table, 9)
+
+    def die(expiry: SnapshotExpiry, latest_id: int | None = None) -> object:
+        died.set()
+        raise ProcessDied
+
+    monkeypatch.setattr(SnapshotExpiry, "run", die)
+    committed(latest)
+    assert died.wait(30)
+    closing = threading.Thread(target=lambda: worker.close(finish=True), daemon=True)
+    closing.start()
+    closing.join(30)
+    assert not closing.is_alive()
+    assert ids(table) == list(range(1, 10))

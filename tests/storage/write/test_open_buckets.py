@@ -113,9 +113,9 @@ def test_a_bucket_whose_files_are_in_doubt_is_read_again_once(
     read: list[BucketId] = []
     restore = restore_bucket
 
-    def watched(context: object, bucket: BucketId) -> object:
+    def watched(context: object, bucket: BucketId, snapshot: object) -> object:
         read.append(bucket)
-        return restore(context, bucket)  # type: ignore[arg-type]
+        return restore(context, bucket, snapshot)  # type: ignore[arg-type]
 
     monkeypatch.setattr(open_buckets, "restore_bucket", watched)
     writer = TableWriter(table.context)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tidelake.ingest.monitoring.observations import RunObservations
     from tidelake.ingest.pipeline.pipeline_recovery import RecoveredPipeline
     from tidelake.ingest.settings import Config
-    from tidelake.storage.catalog.base import Catalog
+    from tidelake.storage.model.table import TableContext
 
 _PARTITIONS_SHOWN = 8  # of each table
 _UNREACHABLE_AFTER_MS = 5_000  # a run waits longer (`source.unreachable_after_ms`)
@@ -61,18 +61,19 @@ def plan(
     from tidelake.ingest.pipeline import builder
     from tidelake.ingest.pipeline.recovery_flags import parse_recovery_flags
 
-    loaded = builder.expanded(load_config(Path(config), settings))
+    found = builder.expanded(load_config(Path(config), settings))
+    loaded = found.config
     tables = [table.name for table in loaded.named_tables]
     flags = parse_recovery_flags(accept_gap, rewind_to, from_snapshot, tables, skip_record)
     asked = with_short_limit(loaded)
-    pipeline = builder.build_pipeline(asked, flags, run_command(config, settings))
+    pipeline = builder.build_pipeline(asked, flags, run_command(config, settings), contexts=found.contexts)
     recovered = asyncio.run(pipeline.plan())
-    planned = {**_plan(loaded, recovered), "lag": _lag(pipeline.observed)}
+    planned = {**_plan(loaded, recovered, pipeline.contexts), "lag": _lag(pipeline.observed)}
     if sample:
         from tidelake.ingest.pipeline.estimate import estimate
 
-        found = asdict(asyncio.run(estimate(asked, sample)))
-        planned |= {"estimate": found["tables"], "obstacles": found["obstacles"], "passed_over": found["passed_over"]}
+        sampled = asdict(asyncio.run(estimate(asked, sample)))
+        planned |= {name: sampled[name] for name in ("obstacles", "passed_over")} | {"estimate": sampled["tables"]}
     if out.is_json:
         out.document(planned)
     else:
@@ -93,7 +94,7 @@ def with_short_limit(config: Config) -> Config:
     return msgspec.structs.replace(config, source=msgspec.structs.replace(config.source, unreachable_after_ms=limit_ms))
 
 
-def _plan(config: Config, recovered: RecoveredPipeline) -> dict[str, Any]:
+def _plan(config: Config, recovered: RecoveredPipeline, contexts: Mapping[str, TableContext]) -> dict[str, Any]:
     from tidelake.checkpoint.moved_rows_state import MovedRowsState
     from tidelake.checkpoint.offsets import SourcePosition
     from tidelake.cli.rendering.quarantine import quarantined_tables
@@ -106,14 +107,14 @@ def _plan(config: Config, recovered: RecoveredPipeline) -> dict[str, Any]:
 
     catalog = open_catalog(config.warehouse, config.warehouse_options)
     settings = shown(config)
-    assumed = builder.assumed_of_columns(config, recovered.unreadable)
+    assumed = builder.assumed_of_columns(config, contexts, recovered.unreadable)
     return {
         "pipeline": config.pipeline,
         "last_checkpoint": recovered.last_identifier or None,
         "tables": [
             {
                 "name": table.name,
-                "exists": table.name in recovered.unreadable or catalog.table_exists(table.name),
+                "exists": table.name in recovered.unreadable or table.name in contexts,
                 "unreadable": str(recovered.unreadable[table.name]) if table.name in recovered.unreadable else None,
                 "match": table.match_patterns,
                 "position_from": "start" if table.name in recovered.fresh else "table",
@@ -122,7 +123,7 @@ def _plan(config: Config, recovered: RecoveredPipeline) -> dict[str, Any]:
                 "schema_evolution": str(SchemaBehavior(config.schema_evolution_of(table))),
                 "shape": shape_text(table, config.mask_salt),
                 "paused": table.paused,
-                "late_rows": _late_rows(catalog, table.name) if table.name not in recovered.unreadable else None,
+                "late_rows": _late_rows(contexts.get(table.name)),
                 "assumed_without_schema": {one.column: one.text for one in assumed.get(table.name, ())},
             }
             for table in config.named_tables
@@ -143,7 +144,7 @@ def _plan(config: Config, recovered: RecoveredPipeline) -> dict[str, Any]:
         ],
         "differences": [
             {**asdict(difference), "text": str(difference)}
-            for difference in builder.configuration_differences(config, recovered.unreadable)
+            for difference in builder.configuration_differences(config, contexts)
         ],
         "quarantine": quarantined_tables(config),
         "omitted": omitted_columns_text(config.format, config.format_options),
@@ -152,14 +153,13 @@ def _plan(config: Config, recovered: RecoveredPipeline) -> dict[str, Any]:
     }
 
 
-def _late_rows(catalog: Catalog, table: str) -> str | None:
+def _late_rows(context: TableContext | None) -> str | None:
     """Return which columns of an existing table depend on the order in which rows arrive; None if no column does."""
     from tidelake.storage.merge.sequence_groups import late_rows_note
 
-    if not catalog.table_exists(table):
+    if context is None or not context.schema.has_primary_key:
         return None
-    context = catalog.load(table)
-    return late_rows_note(context.schema, context.options) if context.schema.has_primary_key else None
+    return late_rows_note(context.schema, context.options)
 
 
 def _lag(observed: RunObservations) -> dict[str, dict[int, int]] | None:

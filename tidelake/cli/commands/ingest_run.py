@@ -131,8 +131,9 @@ def run(
     bounds = ["source.until=end"] if until == "latest" else []
     if until_timestamp is not None:
         bounds = [f"source.until_timestamp_ms={until_timestamp}"]
-    loaded = builder.expanded(load_config(Path(config), [*settings, *bounds]))
-    tables = [table.name for table in loaded.named_tables]
+    loaded, tables = load_config(Path(config), [*settings, *bounds]), list[str]()
+    if accept_gap or rewind_to or from_snapshot:
+        tables = [table.name for table in builder.expanded(loaded).config.named_tables]
     flags = parse_recovery_flags(accept_gap, rewind_to, from_snapshot, tables, skip_record)
     run_config(out, loaded, flags, run_command(config, settings), stays_when_refused=stay_when_refused)
 
@@ -151,7 +152,6 @@ def run_config(
     from tidelake.ingest.pipeline import builder
     from tidelake.storage.fileio.disk_space import find_disk_full_error
 
-    tables = [table.name for table in loaded.named_tables]
     watch = _ProgressLine()
     with _live_progress(out, watch):
         try:
@@ -160,6 +160,7 @@ def run_config(
         except Exception as error:
             if (full := find_disk_full_error(error)) is None:
                 raise
+            tables = [table.name for table in builder.expanded(loaded).config.named_tables]
             raise DiskFull(pipeline_disk_full_text(full, command, loaded.warehouse, tables)) from error
     if out.is_json:
         out.document(_summary(progress, watch.seconds))

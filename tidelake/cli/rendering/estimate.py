@@ -22,7 +22,7 @@ def print_estimate(out: CommandOutput, planned: Mapping[str, Any], *, details: b
     lines = [*_table_lines(planned["estimate"], details=details), *_obstacle_lines(planned)]
     for line in [""] * bool(lines) + lines:
         out.console.print(Text(line))
-    _print_hour(out, planned["estimate"])
+    _print_hour(out, planned["estimate"], planned["settings"]["request_prices"]["currency"])
 
 
 def _table_lines(estimates: Sequence[dict[str, Any]], *, details: bool) -> Iterator[str]:
@@ -47,13 +47,15 @@ def _obstacle_lines(planned: Mapping[str, Any]) -> Iterator[str]:
         yield f"no table matches records of {', '.join(planned['passed_over'])}; they are skipped"
 
 
-def _print_hour(out: CommandOutput, estimates: Sequence[dict[str, Any]]) -> None:
+def _print_hour(out: CommandOutput, estimates: Sequence[dict[str, Any]], currency: str) -> None:
     from rich import box
     from rich.table import Table as Grid
     from rich.text import Text
 
+    charged = [one for one in estimates if one["price"] is not None]
     grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
-    for title in ("estimate for one hour", "rows", "commits", "new files", "bytes", "written with compaction"):
+    titles = ["estimate for one hour", "rows", "commits", "new files", "bytes", "written with compaction"]
+    for title in (*titles, *(["requests", currency] if charged else [])):
         grid.add_column(title, overflow="fold", justify="left" if title.startswith("estimate") else "right")
     for one in estimates:
         if one["rows_an_hour"] is None:
@@ -61,6 +63,17 @@ def _print_hour(out: CommandOutput, estimates: Sequence[dict[str, Any]]) -> None
         else:
             counts = [f"{one[name]:,.0f}" for name in ("rows_an_hour", "commits", "files")]
             cells = [*counts, size_text(round(one["bytes"])), f"{one['write_amplification']:.1f} x"]
+        if charged:
+            cells += _requests_cells([one] if one in charged else [])
         grid.add_row(*map(Text, (one["name"], *cells)))
+    if len(charged) > 1:
+        grid.add_row(*map(Text, (f"these {len(charged)} together", *[""] * 5, *_requests_cells(charged))))
     out.console.print(Text())
     out.console.print(grid)
+
+
+def _requests_cells(charged: Sequence[dict[str, Any]]) -> list[str]:
+    if not charged:
+        return ["", ""]
+    requests, price = sum(one["puts"] + one["gets"] for one in charged), sum(one["price"] for one in charged)
+    return [f"{requests:,.0f}", f"{price:.4f}"]

@@ -71,6 +71,9 @@ def summarize_table(table: Table) -> TableSummary:
             "snapshots": history.snapshots,
             "write_amplification": history.write_amplification,
             "compactions": [asdict(one) for one in history.compactions],
+            "commits": history.commits,
+            "data_puts": history.data_puts,
+            "metadata_puts": history.metadata_puts,
         },
     }
 
@@ -205,6 +208,9 @@ def _print_history(console: Console, history: TableSummary, space: float | None)
     costs += [] if write is None else [f"write amplification {write:.2f}"]
     costs += [] if space is None else [f"space amplification {space:.2f}"]
     console.print(Text(" · ".join(costs)))
+    if commits := history["commits"]:
+        data, metadata = (history[name] / commits for name in ("data_puts", "metadata_puts"))
+        console.print(Text(f"files put for each commit: {data:.1f} of data, {metadata:.1f} of metadata"))
     if not compactions:
         return
     grid = plain_grid("snapshot", "committed (UTC)", "buckets", "files", "size", "why")

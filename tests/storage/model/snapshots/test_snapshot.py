@@ -144,6 +144,33 @@ def test_a_correct_hint_avoids_listing_the_directory() -> None:
     assert [call.name for call in io.calls] == ["read", "exists", "exists"]
 
 
+@pytest.mark.parametrize(
+    ("ids", "known", "expected", "asks_once"),
+    [
+        pytest.param(range(3, 8), 7, 7, True, id="still the newest"),
+        pytest.param(range(3, 8), 5, 7, False, id="followed"),
+        pytest.param(range(3, 8), 9, 7, False, id="rolled back"),
+        pytest.param(range(50, 52), 7, 51, False, id="expired"),
+        pytest.param(range(1, 1), 7, None, False, id="the table is empty now"),
+    ],
+)
+def test_the_newest_snapshot_is_found_from_a_known_one(
+    request: pytest.FixtureRequest, ids: range, known: int, expected: int | None, asks_once: bool
+) -> None:
+    store = store_with(f"since-{abs(hash(request.node.name))}", ids, latest="7")
+    latest = store.latest_since(replace(PLAIN, id=known, time_ms=100 * known))
+    io: FaultyFileIO = store._io  # type: ignore[assignment]
+    asked = [(call.name, call.file_name) for call in io.calls if call.name in ("read", "exists")]
+    assert (latest.id if latest is not None else None) == expected
+    assert set(asked[:2]) == {("exists", f"snapshot-{known + 1}"), ("read", f"snapshot-{known}")}
+    assert (len(asked) == 2) is asks_once
+
+
+def test_a_known_snapshot_that_was_replaced_is_not_the_newest() -> None:
+    store = store_with("replaced", range(3, 8), latest="7")
+    assert store.latest_since(replace(PLAIN, id=7, time_ms=700, commit_user="another")) == store.get(7)
+
+
 @pytest.mark.parametrize("listed", [range(1, 1), range(3, 5), range(3, 8)], ids=["nothing", "some", "all"])
 def test_a_stale_listing_does_not_hide_the_latest(listed: range) -> None:
     """Ids are consecutive, so checks of single files find the end."""

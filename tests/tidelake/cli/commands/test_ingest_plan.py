@@ -10,6 +10,7 @@ import pytest
 
 import tidelake
 from tests.support.command_line import Call
+from tests.support.s3_server import S3Server
 from tidelake.cli.commands.ingest_plan import _lag_text, with_short_limit
 from tidelake.ingest.config.config import parse_config
 from tidelake.ingest.source_settings import KafkaSettings
@@ -130,6 +131,34 @@ def test_a_plan_extrapolates_a_sample_to_an_hour_and_writes_nothing(call: Call, 
         assert 1 < one["write_amplification"] < 20
     assert "estimate for one hour" in call("ingest", "plan", path, "--sample", "10000").out
     assert not (tmp_path / "lake").exists()
+
+
+def test_a_plan_for_an_object_store_estimates_requests_and_their_price(
+    call: Call, tmp_path: Path, s3_server: S3Server
+) -> None:
+    path = write_config(tmp_path, "{name: 'shop.{table}', options: {bucket: 1, write-only: true}}")
+    options = ", ".join(f"{key}: '{value}'" for key, value in s3_server.options.items())
+    text = path.read_text().replace(f"{tmp_path}/lake", f"s3://{s3_server.new_bucket()}/lake")
+    path.write_text(f"{text}warehouse_options: {{{options}}}\nrequest_prices: {{put_per_million: 10, currency: EUR}}\n")
+    write_steady_records(tmp_path, tables=2, seconds=60, records_per_second=5)
+    planned = call("ingest", "plan", path, "--sample", "10000", "--json")
+    assert planned.code == 0, planned.err
+    for one in planned.document["estimate"]:
+        # A data file, a manifest, two lists, the snapshot and the hint; registered as a consumer each minute.
+        assert one["puts"] == pytest.approx(6 * one["commits"] + 60, rel=0.01)
+        assert one["gets"] == pytest.approx(3 * one["commits"] + 60, rel=0.01)
+        assert one["price"] == pytest.approx((one["puts"] * 10 + one["gets"] * 0.4) / 1e6)
+    shown = call("ingest", "plan", path, "--sample", "10000").out
+    assert "EUR" in shown
+    assert "these 2 together" in shown
+
+
+def test_a_plan_for_a_local_disk_has_no_price(call: Call, tmp_path: Path) -> None:
+    path = write_config(tmp_path, "{name: 'shop.{table}', options: {bucket: 1}}")
+    write_steady_records(tmp_path, tables=1, seconds=60, records_per_second=5)
+    [one] = call("ingest", "plan", path, "--sample", "10000", "--json").document["estimate"]
+    assert (one["puts"], one["gets"], one["price"]) == (None, None, None)
+    assert "requests" not in call("ingest", "plan", path, "--sample", "10000").out
 
 
 @pytest.mark.parametrize("name", ["shop.{table}", "shop.table_0"])

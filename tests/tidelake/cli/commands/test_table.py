@@ -200,7 +200,10 @@ snapshot   3 · APPEND · {when:%Y-%m-%d %H:%M:%S} UTC
     header, _, *lines = (line.split()[:-2] for line in buckets.splitlines())  # without sizes
     assert header == ["bucket", "L0", "files"]
     assert lines == [["region=eu", "0", "2", "3"], ["region=us", "1", "2", "2"], [], ["all", "4", "5"]]
-    assert trees.endswith("\n\nno compactions in the last 3 snapshots · write amplification 1.00")
+    assert trees.endswith(
+        "\n\nno compactions in the last 3 snapshots · write amplification 1.00\n"
+        "files put for each commit: 2.7 of data, 7.0 of metadata"
+    )
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo", "America/New_York"])
@@ -237,6 +240,17 @@ def test_a_table_is_shown_as_json(call: Call, warehouse: Path, orders: tidelake.
     assert sum(entry["files"] for entry in picture["files"]) == 4
 
 
+def test_the_files_that_commits_put_are_those_that_are_found(
+    call: Call, warehouse: Path, orders: tidelake.Table
+) -> None:
+    """Each commit also replaces the hint `LATEST`."""
+    history = call("table", "show", "shop.orders", "-w", warehouse, "--json").document["history"]
+    directory = warehouse / "shop.db" / "orders"
+    data = sum("bucket-" in str(path.parent) for path in directory.rglob("*") if path.is_file())
+    metadata = sum(path.is_file() and path.name[0].islower() for path in directory.glob("[ms][an]*/*"))
+    assert (history["commits"], history["data_puts"], history["metadata_puts"]) == (3, data, metadata + 3)
+
+
 def test_an_empty_table_can_be_shown(call: Call, warehouse: Path) -> None:
     call("table", "create", "shop.log", "-w", warehouse, "--column", "line:STRING")
     result = call("table", "show", "shop.log", "-w", warehouse)
@@ -262,7 +276,10 @@ def test_many_buckets_are_summarized(call: Call, warehouse: Path) -> None:
     assert [line.split()[:2] for line in some if line.strip().startswith("+")] == [["+", "30"]]
     assert len(every) == len(some) + 29
     assert [line.split()[:3] for line in some if line.strip().startswith("all")] == [["all", "50", "1,000"]]
-    assert some[-1] == "no compactions in the one snapshot · write amplification 1.00"
+    assert some[-2:] == [
+        "no compactions in the one snapshot · write amplification 1.00",
+        "files put for each commit: 50.0 of data, 5.0 of metadata",
+    ]
 
 
 def test_snapshots_are_listed_newest_first(call: Call, warehouse: Path, orders: tidelake.Table) -> None:
