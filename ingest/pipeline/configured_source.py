@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
+
+import msgspec
 
 from tidelake.checkpoint.offsets import TopicPartition
 from tidelake.ingest.settings import Config
 from tidelake.ingest.source_settings import FolderSettings, FolderStartSettings, KafkaSettings
 from tidelake.ingest.sources.change_log_folder import ChangeLogFolder
 from tidelake.ingest.sources.source import AtGroupOffsets, AtOffsets, AtTimestamp, Earliest, Latest, Source, Start
+
+_UNREACHABLE_AFTER_MS: Final = 5_000  # for somebody who waits; a run waits longer (`source.unreachable_after_ms`)
 
 
 def build_source(config: Config, kept_headers: frozenset[str]) -> Source:
@@ -60,3 +65,11 @@ def starting_offsets(topics: Mapping[str, Mapping[int, int]]) -> dict[TopicParti
     topics: topic to partition to offset, as in a configuration.
     """
     return {TopicPartition(t, number): at for t, offsets in topics.items() for number, at in offsets.items()}
+
+
+def with_short_limit(config: Config) -> Config:
+    """Return the configuration for somebody who waits for the answer: brokers must answer within a few seconds."""
+    if not isinstance(config.source, KafkaSettings):
+        return config
+    limit_ms = min(config.source.unreachable_after_ms, _UNREACHABLE_AFTER_MS)
+    return msgspec.structs.replace(config, source=msgspec.structs.replace(config.source, unreachable_after_ms=limit_ms))

@@ -9,6 +9,7 @@ Apicurio, Karapace and Redpanda have the same API.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from ssl import SSLContext
@@ -124,6 +125,11 @@ class SchemaRegistry:
             found = RegisteredSchema(answer.schema, self._references(answer, {}))
             self._schemas[id_] = found
         return found
+
+    def check(self) -> None:
+        """Ask for a schema, which need not exist. Raises RegistryUnavailable as `schema` does."""
+        with suppress(BadValue):  # the registry answered
+            self._get("/schemas/ids/1", "schema 1")
 
     def _references(self, answer: _Answer, seen: dict[tuple[str, int], None]) -> tuple[str, ...]:
         texts: list[str] = []

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from tidelake.storage.model.table import TableContext
 
 _PARTITIONS_SHOWN = 8  # of each table
-_UNREACHABLE_AFTER_MS = 5_000  # a run waits longer (`source.unreachable_after_ms`)
 
 
 def add_plan(verbs: Verbs) -> None:
@@ -59,6 +58,7 @@ def plan(
     from tidelake.cli.rendering.estimate import print_estimate
     from tidelake.ingest.config.config import load_config
     from tidelake.ingest.pipeline import builder
+    from tidelake.ingest.pipeline.configured_source import with_short_limit
     from tidelake.ingest.pipeline.recovery_flags import parse_recovery_flags
 
     found = builder.expanded(load_config(Path(config), settings))
@@ -82,6 +82,7 @@ def plan(
             print_estimate(out, planned, details=details)
 
 
+<<<<<<< HEAD
 def with_short_limit(config: Config) -> Config:
     """Return the configuration for somebody who waits for the answer: brokers must answer within a few seconds."""
     import msgspec
@@ -95,6 +96,9 @@ def with_short_limit(config: Config) -> Config:
 
 
 def _plan(config: Config, recovered: RecoveredPipeline, contexts: Mapping[str, TableContext]) -> dict[str, Any]:
+=======
+def _plan(config: Config, recovered: RecoveredPipeline) -> dict[str, Any]:
+>>>>>>> df9beec7e15fe88a61c366fde3a72104a545541b
     from tidelake.checkpoint.moved_rows_state import MovedRowsState
     from tidelake.checkpoint.offsets import SourcePosition
     from tidelake.cli.rendering.quarantine import quarantined_tables

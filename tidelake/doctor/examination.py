@@ -1,0 +1,81 @@
+"""Which checks a configuration gets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from tidelake.doctor import machine, source, tables, warehouse
+from tidelake.doctor.checks import Check, CheckResult, failed, ok, run_checks
+from tidelake.errors import TidelakeError
+from tidelake.ingest.config.config import load_config
+from tidelake.ingest.pipeline import builder
+from tidelake.ingest.pipeline.configured_source import with_short_limit
+from tidelake.ingest.settings import Config
+from tidelake.ingest.source_settings import KafkaSettings
+
+_LIMIT_S: Final = 15.0
+_BROKER_LIMIT_S: Final = 5.0  # without an answer; the other checks of the source also read
+TABLES_LIMIT_S: Final = 60.0  # all tables are looked at
+_SOURCE: Final = "Check `source.bootstrap_servers`, `source.security_protocol`, the login, and whether the broker runs"
+_STORE: Final = "Check `warehouse`, `warehouse_options` and the credentials of the store"
+
+
+def examine(path: Path, settings: Sequence[str] = ()) -> list[CheckResult]:
+    """Check the configuration, and everything that it needs. Without a valid one, only the machine is checked."""
+    versions = Check("versions", machine.check_versions, _LIMIT_S, "Install tidelake again")
+    try:
+        config = load_config(path, settings)
+    except TidelakeError as error:
+        found = failed(str(error), "Correct the configuration (docs/configuration.md); nothing else was checked")
+        return [CheckResult("configuration", [found]), *run_checks([versions])]
+    return [
+        CheckResult("configuration", [ok(f"pipeline {config.pipeline}, {len(config.tables):,} entries of tables")]),
+        *run_checks([versions, *checks_of(with_short_limit(config))]),
+    ]
+
+
+def checks_of(config: Config) -> list[Check]:
+    """Return the checks of the machine, the source, the warehouse and the tables."""
+    on = config.source
+    found = [
+        Check("memory", partial(machine.check_memory, config), _LIMIT_S, "Set a memory limit that can be read"),
+        Check("spill space", partial(machine.check_spill_space, config), _LIMIT_S, "Set `write.spill_directory`"),
+        Check("open files", lambda: machine.check_descriptors(len(_named(config))), _LIMIT_S, _STORE),
+    ]
+    if isinstance(on, KafkaSettings):
+        found += [
+            Check("Kafka client", machine.check_kafka_client, _LIMIT_S, "pip install --upgrade aiokafka"),
+            Check("broker", partial(source.check_broker, on), _BROKER_LIMIT_S, _SOURCE),
+            Check("topics", partial(source.check_topics, on), _LIMIT_S, _SOURCE),
+        ]
+    found.append(Check("position", partial(source.check_position, config), _LIMIT_S, _SOURCE))
+    if source.has_registry(config):
+        remedy = "Check `schema_registry_url`, its credentials, and whether the registry runs"
+        found.append(Check("schema registry", partial(source.check_registry, config), _LIMIT_S, remedy))
+    of_tables = (
+        ("options", tables.check_differences),
+        ("tables", tables.check_soundness),
+        ("consumers", tables.check_consumers),
+        ("sorted runs", tables.check_sorted_runs),
+    )
+    return [
+        *found,
+        Check("catalog", partial(warehouse.check_catalog, config), _LIMIT_S, _STORE),
+        Check(
+            "store",
+            partial(warehouse.check_store, config),
+            _LIMIT_S,
+            f"{_STORE}. An object {warehouse.PROBE_PREFIX}… may be left there: remove it",
+        ),
+        *(
+            Check(name, lambda look=look: look(builder.expanded(config)), TABLES_LIMIT_S, _STORE)  # type: ignore[misc]
+            for name, look in of_tables
+        ),
+    ]
+
+
+def _named(config: Config) -> list[str]:
+    return [table.name for table in builder.expanded(config).named_tables]

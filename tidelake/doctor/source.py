@@ -1,0 +1,107 @@
+"""Checks of the source: broker, topics, clock, position, retention, schema registry."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Final
+
+from tidelake.doctor.checks import Finding, Findings, failed, ok, warning
+from tidelake.ingest.formats.avro.registry_options import REGISTRY_OPTIONS, RegistryOptions, with_underscores
+from tidelake.ingest.formats.avro.schema_registry import SchemaRegistry
+from tidelake.ingest.pipeline import builder
+from tidelake.ingest.settings import Config
+from tidelake.ingest.source_settings import KafkaSettings
+from tidelake.storage.base.clock import epoch_ms
+
+CLOCK_DIFFERENCE_MAX_MS: Final = 5_000
+_RETENTION_SHARE_MAX: Final = 0.5  # of the retention that the oldest unread record may have used up
+_REGISTRY_LIMIT_S: Final = 4.0
+
+
+def check_broker(settings: KafkaSettings) -> Findings:
+    from tidelake.ingest.sources.kafka.topic_inspection import reach_broker
+
+    return [ok(f"{settings.server_text}: {asyncio.run(reach_broker(settings)):,} brokers")]
+
+
+def check_topics(settings: KafkaSettings) -> Findings:
+    """Read the newest record of each partition. Also compares its time with ours."""
+    from tidelake.ingest.sources.kafka.topic_inspection import InspectedTopic, inspect_topics
+
+    def remedy(topic: InspectedTopic) -> str:
+        if topic.problem is not None and topic.problem.startswith("this user"):
+            return "Grant it to the user of this pipeline (kafka-acls --add --operation Read --operation Describe)"
+        return "Correct `source.topics`, or create the topic"
+
+    topics, now_ms = asyncio.run(inspect_topics(settings)), epoch_ms()
+    if not topics:
+        return [warning(f"no topic matches {settings.topic_pattern}", "Correct `source.topic_pattern`")]
+    findings = [
+        failed(f"{name}: {topic.problem}", remedy(topic)) for name, topic in topics.items() if topic.problem is not None
+    ]
+    ahead = [
+        (time.epoch_ms - now_ms, name, time.is_of_broker)
+        for name, topic in topics.items()
+        for time in topic.newest.values()
+        if time.epoch_ms - now_ms > CLOCK_DIFFERENCE_MAX_MS
+    ]
+    if ahead:
+        ahead_ms, name, is_of_broker = max(ahead)
+        whose = "broker's" if is_of_broker else "producer's"
+        findings.append(
+            warning(
+                f"{name}: its newest record is {ahead_ms / 1000:,.0f} s in the future, so this machine's clock or the "
+                f"{whose} is wrong",
+                "Correct the clock (NTP). Until then freshness and lag are wrong by that much",
+            )
+        )
+    return findings or [ok(f"{len(topics):,} topics can be read, and no record is from the future")]
+
+
+def check_position(config: Config) -> Findings:
+    """Find where a run would start, as `tidelake ingest plan` does, and how long the source still has its records."""
+    pipeline = builder.build_pipeline(config)
+    recovered = asyncio.run(pipeline.plan())
+    findings: list[Finding] = [
+        failed(f"{name} can't be read: {error}", f"tidelake table verify {name} -w {config.warehouse}")
+        for name, error in recovered.unreadable.items()
+    ]
+    lags = {p: at.lag for p, at in pipeline.observed.partitions.items() if at.end is not None}
+    behind = {p: recovered.starts[p] for p, lag in lags.items() if lag and p in recovered.starts}
+    if isinstance(config.source, KafkaSettings) and behind:
+        from tidelake.ingest.sources.kafka.topic_inspection import inspect_topics, unread_record_times
+
+        async def look() -> Findings:
+            assert isinstance(config.source, KafkaSettings)
+            topics, times = await asyncio.gather(
+                inspect_topics(config.source), unread_record_times(config.source, behind)
+            )
+            now_ms, found = epoch_ms(), []
+            for partition, time in sorted(times.items()):
+                retention_ms, age_ms = topics[partition.topic].retention_ms, now_ms - time.epoch_ms
+                if retention_ms is not None and age_ms > _RETENTION_SHARE_MAX * retention_ms:
+                    found.append(
+                        warning(
+                            f"{partition}: the next record to read is {age_ms / 3_600_000:,.1f} h old, and the topic "
+                            f"keeps records for {retention_ms / 3_600_000:,.1f} h ({lags[partition]:,} to read)",
+                            f"Run the pipeline soon, or raise retention.ms of {partition.topic}",
+                        )
+                    )
+            return found
+
+        findings += asyncio.run(look())
+    return findings or [ok(f"the position is proven; {sum(lags.values()):,} records to read at most")]
+
+
+def check_registry(config: Config) -> Findings:
+    """Ask the schema registry for a schema."""
+    given = with_underscores(config.format_options)
+    options = RegistryOptions.parsed(config.format, {n: v for n, v in given.items() if n in REGISTRY_OPTIONS})
+    limit_s = min(options.schema_registry_timeout_s, _REGISTRY_LIMIT_S)
+    SchemaRegistry(replace(options, schema_registry_timeout_s=limit_s)).check()
+    return [ok(f"{', '.join(options.urls)} answers")]
+
+
+def has_registry(config: Config) -> bool:
+    return "schema_registry_url" in with_underscores(config.format_options)
