@@ -71,11 +71,11 @@ def checks_of(config: Config) -> list[Check]:
             f"{_STORE}. An object {warehouse.PROBE_PREFIX}… may be left there: remove it",
         ),
         *(
-            Check(name, lambda look=look: look(builder.expanded(config)), TABLES_LIMIT_S, _STORE)  # type: ignore[misc]
+            Check(name, lambda look=look: look(builder.expanded(config).config), TABLES_LIMIT_S, _STORE)  # type: ignore[misc]
             for name, look in of_tables
         ),
     ]
 
 
 def _named(config: Config) -> list[str]:
-    return [table.name for table in builder.expanded(config).named_tables]
+    return [table.name for table in builder.expanded(config).config.named_tables]

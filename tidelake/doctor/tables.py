@@ -20,7 +20,7 @@ def check_differences(config: Config) -> Findings:
     """Compare the options of the configuration with those of existing tables."""
     found = [
         warning(f"{one}: the table is not changed", str(one.command) if one.command else "Make the two equal")
-        for one in builder.configuration_differences(config)
+        for one in builder.configuration_differences(config, builder.opened_tables(config))
     ]
     return found or [ok("no option contradicts another one, or an existing table")]
 

@@ -287,11 +287,11 @@ class Undoer(FaultyFileIO):
         super().__init__(world.store, self._undo)
         self._world = world
         self._is_added = False
-        self._lock = threading.Lock()  # requests that go out side by side see the table before or after
+        self._undoing = threading.Lock()  # requests that go out side by side see the table before or after
         self.undone = 0
 
     def _undo(self, call: Call) -> Fault | None:
-        with self._lock:
+        with self._undoing:
             if self._is_added:
                 self._world.catalog.alter_table(TABLE, [DropColumn("n")])
                 self.undone += 1

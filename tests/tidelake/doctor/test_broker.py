@@ -49,7 +49,7 @@ def test_a_missing_topic_a_wrong_clock_and_a_short_retention(
 ) -> None:
     now_ms = int(time.time() * 1000)
     ahead = kafka_broker.create_topic()
-    old = kafka_broker.create_topic(**{"retention.ms": str(10 * HOUR_MS)})
+    old = kafka_broker.create_topic(None, 1, **{"retention.ms": str(10 * HOUR_MS)})
     kafka_broker.send([record(now_ms + HOUR_MS // 2)], ahead)
     kafka_broker.send([record(now_ms - 8 * HOUR_MS)], old)
     said = doctor(call, tmp_path, kafka_broker, ahead, old)

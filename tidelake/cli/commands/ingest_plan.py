@@ -82,23 +82,7 @@ def plan(
             print_estimate(out, planned, details=details)
 
 
-<<<<<<< HEAD
-def with_short_limit(config: Config) -> Config:
-    """Return the configuration for somebody who waits for the answer: brokers must answer within a few seconds."""
-    import msgspec
-
-    from tidelake.ingest.source_settings import KafkaSettings
-
-    if not isinstance(config.source, KafkaSettings):
-        return config
-    limit_ms = min(config.source.unreachable_after_ms, _UNREACHABLE_AFTER_MS)
-    return msgspec.structs.replace(config, source=msgspec.structs.replace(config.source, unreachable_after_ms=limit_ms))
-
-
 def _plan(config: Config, recovered: RecoveredPipeline, contexts: Mapping[str, TableContext]) -> dict[str, Any]:
-=======
-def _plan(config: Config, recovered: RecoveredPipeline) -> dict[str, Any]:
->>>>>>> df9beec7e15fe88a61c366fde3a72104a545541b
     from tidelake.checkpoint.moved_rows_state import MovedRowsState
     from tidelake.checkpoint.offsets import SourcePosition
     from tidelake.cli.rendering.quarantine import quarantined_tables

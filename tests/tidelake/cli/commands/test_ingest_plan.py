@@ -10,12 +10,8 @@ import pytest
 
 import tidelake
 from tests.support.command_line import Call
-<<<<<<< HEAD
 from tests.support.s3_server import S3Server
-from tidelake.cli.commands.ingest_plan import _lag_text, with_short_limit
-=======
 from tidelake.cli.commands.ingest_plan import _lag_text
->>>>>>> df9beec7e15fe88a61c366fde3a72104a545541b
 from tidelake.ingest.config.config import parse_config
 from tidelake.ingest.pipeline.configured_source import with_short_limit
 from tidelake.ingest.source_settings import KafkaSettings
