@@ -57,6 +57,7 @@ endef
 export PIP_PROGRESS
 
 comma := ,
+INSTALLED := build/installed
 
 title = @printf '\n\033[1m== %s\033[0m\n' $(1)
 
@@ -113,6 +114,29 @@ pictures: $(VENV)/.runtime ## draw the pictures of the README and the pages agai
 docs: $(VENV)/.development ## build the pages as a site, with search and the Python reference: build/site/index.html
 	@$(BIN)/python docs/site.py
 
+.PHONY: dist
+dist: $(VENV)/.release ## build the wheel and the source distribution, and check them: dist/
+	@rm -rf dist
+	@$(BIN)/python -m build --no-isolation
+	@$(BIN)/python -m twine check --strict dist/*
+	@$(BIN)/check-wheel-contents dist/*.whl
+
+.PHONY: try-dist
+try-dist: ## install the wheel of dist/ into an empty environment, and run its demo there
+	@rm -rf $(INSTALLED)
+	@"$(PYTHON)" -m venv --without-pip $(INSTALLED)
+	@"$(PYTHON)" -m pip --disable-pip-version-check --python $(INSTALLED)/bin/python install --quiet dist/*.whl
+	@cd $(INSTALLED) && bin/tidelake --version && bin/tidelake demo --engine asyncio --records 5000 --pace 0
+
+.PHONY: sbom
+sbom: $(VENV)/.release ## list what the wheel installed (after `make try-dist`), as CycloneDX: build/sbom.json
+	@$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --output-file build/sbom.json \
+		$(INSTALLED)/bin/python
+
+.PHONY: release
+release: $(VENV)/.release ## set the version, close its changelog, build, check, commit and tag: VERSION=0.2.0
+	@$(BIN)/python tools/release.py "$(VERSION)"
+
 .PHONY: clean
 clean: ## remove all created files here (downloads in ~/.cache/tidelake stay)
 	rm -rf $(VENV) .cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist *.egg-info
@@ -134,6 +158,11 @@ $(VENV)/.development: pyproject.toml | $(VENV)/pyvenv.cfg
 	$(call title,'installing tidelake with Spark and the test tools (the first time: a minute or two)')
 	$(call pip_install,'.[sketches$(comma)spark$(comma)dev]')
 	@touch $@ $(VENV)/.runtime
+
+$(VENV)/.release: pyproject.toml | $(VENV)/pyvenv.cfg
+	$(call title,'installing the tools that build and check packages')
+	$(call pip_install,'.[release]')
+	@touch $@
 
 .PHONY: tools
 tools: $(VENV)/.development # Java Paimon, a Kafka broker, HDFS, pypaimon and DuckDB's Iceberg: tests compare with them

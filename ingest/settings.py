@@ -108,6 +108,10 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     masks: column to what remains of its values: `hash` (with `mask_salt`), `redact`, `null`, `truncate(n)` (the first
         n characters) or `keep_last(n)`; see [personal data](shaping-tables.md#personal-data)
     filter: condition as SQL text; the table has the rows that meet it, and loses those that no longer do
+    mode: `apply` makes each change to the table. `append` adds a row for each change, with what it did (`op`), where
+        its record was and when it was made: a history in a table without a key
+    deletes: `hard` deletes rows. `soft` keeps them, with the time of the delete in `deleted_at_column`
+    deleted_at_column: name of that column
     paused: whether the table is paused: its records wait in the quarantine until this is false again
     schema_evolution: what happens to the table when the source's columns change; default: as for the pipeline
     source_tables: for an entry that stands for many tables: its source tables, and the names of their tables
@@ -134,6 +138,9 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     rename_columns: Mapping[Name, Name] = {}
     masks: Mapping[Name, Name] = {}
     filter: Name | None = None
+    mode: Literal["apply", "append"] = "apply"
+    deletes: Literal["hard", "soft"] = "hard"
+    deleted_at_column: Name = "deleted_at"
     paused: bool = False
     schema_evolution: SchemaEvolutionSettings | None = None
     source_tables: SourceTablesSettings | None = None
@@ -143,9 +150,14 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         """Whether this entry stands for many tables."""
         return PLACEHOLDER.search(self.name) is not None
 
+    @property
+    def takes_key_of_records(self) -> bool:
+        """Whether the keys of records identify the rows of the table. In a history of all changes they don't."""
+        return self.key_from_records and self.mode == "apply"
+
     def key_of_new(self, key_of_records: Sequence[str]) -> Sequence[str]:
         """Return the primary key of the table, if it is created."""
-        return self.primary_key or (key_of_records if self.key_from_records else ())
+        return self.primary_key or (key_of_records if self.takes_key_of_records else ())
 
     @property
     def raw_options(self) -> dict[str, str]:
@@ -281,8 +293,8 @@ class MetricsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class RequestPricesSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the object store charges for requests, for the estimate of `tidelake ingest plan --sample`. The defaults are
-    those of Amazon S3 Standard in us-east-1. Deletions are free there.
+    """What the object store charges for requests, for the estimate of `tidelake ingest plan --sample N`. The defaults
+    are those of Amazon S3 Standard in us-east-1. Deletions are free there.
 
     put_per_million: price of a million PUT, COPY or LIST requests
     get_per_million: price of a million GET or HEAD requests

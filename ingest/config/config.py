@@ -19,6 +19,7 @@ from tidelake.ingest.formats.connect_schema import spelled_source_type
 from tidelake.ingest.formats.types.type_mapping import TypeMapping
 from tidelake.ingest.secrets import HIDDEN, SECRET_NAME, RedactedOptions
 from tidelake.ingest.settings import Config
+from tidelake.ingest.shaping.kept_changes import kept_changes_errors
 from tidelake.ingest.shaping.shaped_columns import ShapedColumns
 from tidelake.ingest.source_settings import KafkaSettings
 from tidelake.storage.base.arguments import check_file_name
@@ -152,6 +153,8 @@ def _contradictions(config: Config) -> Iterator[tuple[Path, str, str]]:
                 f"{table.name} can't be paused: the pipeline has no quarantine, where its records would wait",
                 "Stop the pipeline instead, or take the entry out of `tables`.",
             )
+        for setting, reason, remedy in kept_changes_errors(table):
+            yield ("tables", at, setting), f"{table.name}: {reason}", remedy
         try:
             ShapedColumns.of(table, config.mask_salt)
         except BadInput as error:

@@ -60,6 +60,7 @@ def _lower_case(table: TableSettings) -> TableSettings:
         drop_columns=_lowered(table.drop_columns),
         rename_columns={old: new.lower() for old, new in _keyed(table, "rename_columns", table.rename_columns).items()},
         masks=_keyed(table, "masks", table.masks),
+        deleted_at_column=table.deleted_at_column.lower(),
         metadata_column_prefix=table.metadata_column_prefix.lower(),
         source_tables=of,
     )

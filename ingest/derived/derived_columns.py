@@ -8,11 +8,11 @@ from typing import Self
 
 from tidelake.errors import BadInput
 from tidelake.ingest.derived.computed_columns import ComputedColumn, computed_columns
-from tidelake.ingest.derived.metadata_columns import METADATA_TYPES, check_metadata
+from tidelake.ingest.derived.metadata_columns import METADATA_TYPES, check_metadata, history_metadata
 from tidelake.ingest.settings import TableSettings
 from tidelake.storage.model.messages import add_column, alter_command
 from tidelake.storage.model.schema.table_schema import TableSchema
-from tidelake.storage.model.types import DataType, nullable
+from tidelake.storage.model.types import DataType, nullable, timestamp_ltz
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +21,12 @@ class DerivedColumns:
 
     computed: column to expression.
     metadata: column to the name of its metadata.
+    deleted_at: the column with the time of a row's delete; "" if deleted rows don't stay.
     """
 
     computed: Mapping[str, str] = field(default_factory=dict)
     metadata: Mapping[str, str] = field(default_factory=dict)
+    deleted_at: str = ""
 
     @classmethod
     def of(cls, table: TableSettings, format_name: str) -> Self:
@@ -34,16 +36,32 @@ class DerivedColumns:
         """
         metadata = {table.metadata_column_prefix + name: name for name in table.metadata_columns}
         check_metadata(metadata, format_name)
+        if table.mode == "append":
+            metadata |= {table.metadata_column_prefix + name: name for name in history_metadata(format_name)}
         if duplicates := sorted(metadata.keys() & table.computed_columns.keys()):
             raise BadInput(f"column {duplicates[0]} is both a computed and a metadata column: rename one of them")
-        return cls(table.computed_columns, metadata)
+        deleted_at = table.deleted_at_column if table.deletes == "soft" else ""
+        if deleted_at in {*metadata, *table.computed_columns}:
+            raise BadInput(f"column {deleted_at} is another derived column: choose another `deleted_at_column`")
+        return cls(table.computed_columns, metadata, deleted_at)
 
     def __bool__(self) -> bool:
-        return bool(self.computed or self.metadata)
+        return bool(self.computed or self.metadata or self.deleted_at)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of the derived columns."""
+        return frozenset((*self.computed, *self.metadata, *filter(None, (self.deleted_at,))))
+
+    @property
+    def _metadata_types(self) -> dict[str, DataType]:
+        """The types of the columns that are read from the record around a row."""
+        types = {column: METADATA_TYPES[name] for column, name in self.metadata.items()}
+        return {**types, self.deleted_at: timestamp_ltz(3)} if self.deleted_at else types
 
     def without_derived_columns(self, schema: TableSchema) -> TableSchema:
         """Return the schema without the derived columns: the columns that come from records."""
-        names = self.computed.keys() | self.metadata.keys()
+        names = self.names
         return replace(
             schema,
             fields=tuple(f for f in schema.fields if f.name not in names),
@@ -56,9 +74,9 @@ class DerivedColumns:
 
         others: the types of the other columns.
         """
-        metadata = {column: METADATA_TYPES[name] for column, name in self.metadata.items()}
+        metadata = self._metadata_types
         by_name = {column.name: column.type for column in computed_columns(self.computed, {**others, **metadata})}
-        if taken := sorted((self.computed.keys() | metadata.keys()) & others.keys()):
+        if taken := sorted(self.names & others.keys()):
             raise BadInput(f"column {taken[0]} is a derived column, but the records also have a column of this name")
         return {**{name: by_name[name] for name in self.computed}, **metadata}
 
@@ -82,7 +100,7 @@ class DerivedColumns:
                     f"{table}: the derived column {name} is {kind}, but the table's column is "
                     f"{schema.by_name[name].type}"
                 )
-        metadata = {column: METADATA_TYPES[name] for column, name in self.metadata.items()}
+        metadata = self._metadata_types
         columns = computed_columns(self.computed, {**plain, **metadata})
         for column in columns:
             if not column.is_constant_in_time and column.name in (*schema.primary_keys, *schema.partition_keys):

@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from tidelake.ingest.derived.computed_columns import ComputedColumn
 from tidelake.ingest.derived.derived_columns import DerivedColumns
-from tidelake.ingest.derived.metadata_columns import metadata_arrays
+from tidelake.ingest.derived.metadata_columns import deletion_times, metadata_arrays
 from tidelake.ingest.formats.base import (
     DecodedBatch,
     DecodeFailure,
@@ -29,7 +30,7 @@ from tidelake.ingest.formats.base import (
 from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.ingest.formats.table_rows import keep_records
 from tidelake.ingest.raw_batch import RawBatch
-from tidelake.storage.model.format import KIND_COLUMN
+from tidelake.storage.model.format import KIND_COLUMN, RowKind
 
 _ERRORS = (ValueError, pa.ArrowNotImplementedError)
 
@@ -88,6 +89,12 @@ class DerivingDecoder:
         failures.sort(key=lambda failure: failure.row)
         return replace(decoded, tables=tuple(tables), failures=tuple(failures))
 
+    def _deleted_at(self, kinds: pa.Array, batch: RawBatch, records: NDArray[np.intp]) -> pa.Array:
+        """Return the time of each delete; null for other rows."""
+        is_delete = kinds.to_numpy(zero_copy_only=False) == RowKind.DELETE
+        times = deletion_times(batch, records[is_delete], self._origin_of, self._as_json)
+        return times.take(pa.array(np.cumsum(is_delete) - 1, mask=~is_delete))
+
     def _plain_target_of(self, source: SourceTable) -> Target | None:
         target = self._target_of(source)
         columns = None if target is None else self._derived.get(target.name)
@@ -107,9 +114,14 @@ class DerivingDecoder:
     def _add(self, part: TableRows, bound: _Bound, batch: RawBatch) -> tuple[TableRows, list[DecodeFailure]]:
         """Return the rows with all columns, and the failures of records whose derived columns can't be computed."""
         records = np.searchsorted(batch.offsets, part.offsets)
-        metadata = self._derived[bound.whole.name].metadata
+        derived = self._derived[bound.whole.name]
         columns = {name: part.rows[name] for name in part.rows.schema.names}
-        columns |= metadata_arrays(metadata, batch, records, self._origin_of, self._as_json)
+        kinds = columns[KIND_COLUMN]
+        columns |= metadata_arrays(derived.metadata, batch, records, self._origin_of, self._as_json, kinds)
+        if bound.whole.is_history:
+            columns[KIND_COLUMN] = pa.array(np.full(len(kinds), RowKind.INSERT, np.int8))
+        if derived.deleted_at:
+            columns[derived.deleted_at] = self._deleted_at(kinds, batch, records)
         reasons: dict[int, str] = {}
         for computed in bound.columns:
             columns[computed.name] = _evaluated(computed, columns, part.rows, reasons)

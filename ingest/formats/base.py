@@ -56,6 +56,8 @@ class Target:
     fixed_columns: columns whose type never changes. A record with a value that doesn't fit is a bad record.
     compares_keys: whether a record whose key has a column outside of the primary key is refused.
     key_columns: columns of the table that only the records' keys have, not their row images.
+    deleted_at_column: the column with the time of the delete, if deleted rows stay in the table; "" if they don't.
+    is_history: whether the table keeps each change as a row.
     document_ids: the ids of MongoDB's documents that were read for the table. Decoders add to it.
     """
 
@@ -75,6 +77,8 @@ class Target:
     fixed_columns: frozenset[str] = frozenset()
     compares_keys: bool = False
     key_columns: tuple[str, ...] = ()
+    deleted_at_column: str = ""
+    is_history: bool = False
     document_ids: DocumentIds = field(default_factory=DocumentIds, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -367,7 +371,10 @@ class DecodedBatch:
     @property
     def needs_lookups(self) -> bool:
         """Whether old rows must be looked up in a table before the rows can be written."""
-        return any(part.unavailable is not None or part.key_changes is not None for part in self.tables)
+        return any(
+            part.unavailable is not None or part.key_changes is not None or part.target.deleted_at_column
+            for part in self.tables
+        )
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "nbytes", sum(part.rows.nbytes for part in self.tables))

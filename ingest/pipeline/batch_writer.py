@@ -22,6 +22,7 @@ from tidelake.ingest.pipeline.error_policy import ErrorPolicy
 from tidelake.ingest.quarantine.failures import TableScope
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.tables.moved_rows import MovedRow, MovedRowsByTable
+from tidelake.ingest.tables.soft_deletes import with_soft_deletes
 from tidelake.ingest.tables.table_errors import failures_of
 from tidelake.ingest.tables.table_sink import TableSink
 from tidelake.ingest.tables.truncate_filter import TruncateFilter
@@ -335,6 +336,9 @@ class BatchWriter:
         part.rows = slice_by_offset(part.rows, 0, stop)
         if part.decoded.key_changes is not None:
             part.key_changes = self._key_changes(part, raw, stop)
+        if part.rows.target.deleted_at_column:
+            with failures_of(part.table):
+                part.rows = with_soft_deletes(part.rows, self._sinks[part.table])
         if not len(part.rows.rows):
             return False
         with failures_of(part.table):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -89,7 +88,5 @@ class ConfiguredTables:
     @property
     def _derives_columns(self) -> bool:
         """Return whether any table has derived columns. Tables that may be added later are included."""
-        templates: Mapping[str, bool] = {
-            t.name: bool(t.computed_columns or t.metadata_columns) for t in self.config.templates
-        }
-        return any(self.derived.values()) or any(templates.values())
+        templates = (DerivedColumns.of(table, self.config.format) for table in self.config.templates)
+        return any(self.derived.values()) or any(templates)

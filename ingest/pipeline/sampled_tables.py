@@ -159,7 +159,7 @@ class SampledTables:
         if isinstance(settings, ExpandedTable):
             derived = self._configured.derived[name]
             names = [one.name for one in inferred.fields]
-            settings = settings.fitted([*names, *derived.computed, *derived.metadata])
+            settings = settings.fitted([*names, *derived.names])
         primary_key = settings.key_of_new(inferred.primary_key)
         inferred = self._configured.column_types[name].apply(inferred, primary_key)
         return self._catalog.preview_table(

@@ -245,7 +245,7 @@ class PipelineTables:
         if not isinstance(table, ExpandedTable):
             return table
         derived = self._column_types[table.name].derived
-        fitted = table.fitted([*(f.name for f in inferred.fields), *derived.computed, *derived.metadata])
+        fitted = table.fitted([*(f.name for f in inferred.fields), *derived.names])
         for setting in ("primary_key", "partition_by"):
             if getattr(fitted, setting) != getattr(table, setting):
                 effect = "the key of its records is" if setting == "primary_key" else "none are"
@@ -314,7 +314,7 @@ def check_inferred(table: TableSettings, inferred: InferredTable, batch: RawBatc
     """
     if not inferred.fields:
         raise TableNotInferred.for_record(batch, row, "its row has no columns")
-    if inferred.key_error and not table.primary_key and table.key_from_records:
+    if inferred.key_error and not table.primary_key and table.takes_key_of_records:
         raise TableNotInferred(
             batch,
             row,
@@ -326,7 +326,7 @@ def check_inferred(table: TableSettings, inferred: InferredTable, batch: RawBatc
     engine = table.raw_options.get("merge-engine", MergeEngine.DEDUPLICATE)
     # A column that is missing here is computed, or belongs to other tables of the entry, or another check names it.
     is_known = {field.name for field in inferred.fields}.issuperset(primary_key)
-    compares_keys = is_known and table.key_from_records and engine == MergeEngine.DEDUPLICATE
+    compares_keys = is_known and table.takes_key_of_records and engine == MergeEngine.DEDUPLICATE
     if compares_keys and columns_outside(key_of_record, primary_key):
         text = wider_key_text(table.name, key_of_record, primary_key, [f.name for f in inferred.fields])
         raise BadInput(f"topic {batch.topic}, partition {batch.partition}, offset {int(batch.offsets[row])}: {text}")

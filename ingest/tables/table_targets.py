@@ -11,6 +11,7 @@ from tidelake.ingest.formats.base import Target
 from tidelake.ingest.formats.document_ids import DocumentIds
 from tidelake.ingest.formats.types.type_mapping import ALLOW_NON_STRING_TO_STRING, TypeMapping
 from tidelake.ingest.settings import TableSettings
+from tidelake.ingest.shaping.kept_changes import check_kept_changes
 from tidelake.ingest.shaping.shaped_columns import ShapedColumns
 from tidelake.storage.model.table import TableContext
 
@@ -72,16 +73,20 @@ class TableTargets:
         if derived := self._derived.get(table.name):
             derived.bind(table.schema, table.name, table.location)
         if shape := self._shapes.get(table.name):
-            made = {*derived.computed, *derived.metadata} if derived else set()
-            shape.check(table, made.union(settings.key_columns))
+            made = derived.names if derived else ()
+            shape.check(table, {*made, *settings.key_columns})
+        check_kept_changes(settings, table)
         target = Target.of(
             table,
             settings.source_types,
             settings.rounded_columns,
-            key_from_records=settings.key_from_records,
+            key_from_records=settings.takes_key_of_records,
             key_columns=settings.key_columns,
         )
-        return self.with_decisions(replace(target, document_ids=self.document_ids(table.name)))
+        deleted_at = settings.deleted_at_column if settings.deletes == "soft" else ""
+        ids = self.document_ids(table.name)
+        target = replace(target, deleted_at_column=deleted_at, is_history=settings.mode == "append", document_ids=ids)
+        return self.with_decisions(target)
 
     def with_decisions(self, target: Target) -> Target:
         """Return the target with the current decisions about its columns."""

@@ -11,9 +11,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tidelake.ingest.formats.base import KeyChange, TableRows, UnavailableValues
+from tidelake.ingest.tables.earlier_rows import RowLookup, key_codes, newest_before, resolve_sources
 from tidelake.ingest.tables.moved_rows import (
     MERGED_ROW_REASON,
     NOT_IN_TABLE_REASON,
@@ -46,19 +47,6 @@ class AwaitedRow:
     offset: int
     table: str
     change: KeyChange
-
-
-class RowLookup(Protocol):
-    """Looks up the newest rows of one table, including rows in its write buffer."""
-
-    def newest(self, keys: pa.RecordBatch) -> tuple[NDArray[np.bool_], pa.RecordBatch]:
-        """Return the row of each key, merged by the table's merge engine.
-
-        keys: (m,) columns of the primary key.
-
-        Returns found (m,), and m rows with the table's columns. Rows of missing or deleted keys only have nulls.
-        """
-        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,7 +100,7 @@ def fill_unavailable(
     lost = np.zeros(n, np.bool_)
     for name, flags in unavailable.columns.items():
         usable = np.where(flags & origins.knows(name), sources, _NO_SOURCE)
-        take = _resolve_sources(n + len(old) + len(kept), unavailable.rows[flags], usable[flags])[:n]
+        take = resolve_sources(n + len(old) + len(kept), unavailable.rows[flags], usable[flags])[:n]
         lost |= take < 0
         cells = pa.concat_arrays([rows[name], old[name], *(values[name] for values in origins.kept_values)])
         columns[rows.schema.get_field_index(name)] = cells.take(pa.array(np.where(take < 0, np.arange(n), take)))
@@ -324,8 +312,8 @@ class _RowVersions:
         OUTSIDE: the batch has no such row. -1: the key's row is deleted.
         """
         names, n = self._keys.schema.names, len(self._keys)
-        codes = _key_codes([pa.concat_arrays([self._keys[name], keys[name]]) for name in names])
-        nearest = _newest_before(codes[:n], self._candidates, rows, codes[n:])
+        codes = key_codes([pa.concat_arrays([self._keys[name], keys[name]]) for name in names])
+        nearest = newest_before(codes[:n], self._candidates, rows, codes[n:])
         is_deleted = (nearest >= 0) & self._is_deleted[nearest] if n else np.zeros(len(rows), np.bool_)
         return np.where(is_deleted, _NO_SOURCE, np.where(nearest < 0, self.OUTSIDE, nearest))
 
@@ -336,48 +324,10 @@ class _RowVersions:
         """
         if not self._last_wins or not lost[rows].any():
             return np.zeros(len(rows), np.bool_)
-        codes = _key_codes(self._keys.columns)
+        codes = key_codes(self._keys.columns)
         is_whole = ~np.isin(self._offsets, self._offsets[lost])
         whole = self._candidates[is_whole[self._candidates]]
         last = np.full(len(codes), _NO_SOURCE)
         np.maximum.at(last, codes[whole], whole)
         moves = np.isin(self._offsets[rows], self._offsets[self._is_deleted])
         return (last[codes[rows]] > rows) & ~moves
-
-
-def _key_codes(columns: Sequence[pa.Array]) -> NDArray[np.int64]:
-    """Return one number per row. Numbers are equal if all columns are equal."""
-    codes = np.zeros(len(columns[0]), np.int64)
-    for column in columns:
-        inner = column.dictionary_encode(null_encoding="encode").indices.to_numpy().astype(np.int64)
-        codes = np.unique(codes * len(column) + inner, return_inverse=True)[1]
-    return codes
-
-
-def _newest_before(
-    codes: NDArray[np.int64], candidates: NDArray[np.int64], rows: NDArray[np.int64], wanted: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """Return for each of `rows` the nearest earlier candidate with the wanted code; -1 if none exists.
-
-    codes: (n,) the codes of all rows.
-    candidates: row numbers.
-    rows: (m,) row numbers.
-    wanted: (m,) a code for each of `rows`.
-    """
-    width = len(codes) + 1
-    ordered = np.sort(codes[candidates] * width + candidates)
-    at = np.searchsorted(ordered, wanted * width + rows) - 1
-    nearest = ordered[np.maximum(at, 0)] if len(ordered) else np.full(len(rows), -1)
-    return np.where((at >= 0) & (nearest // width == wanted), nearest % width, -1)
-
-
-def _resolve_sources(size: int, flagged: NDArray[np.int64], sources: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the row from which each row's cell of one column is taken; -1 if its value was not found.
-
-    A source may lack the value itself; then its own source is used. Flagged rows rise and their sources come before
-    them, so one pass is enough.
-    """
-    take = np.arange(size)
-    for row, source in zip(flagged.tolist(), sources.tolist(), strict=True):
-        take[row] = take[source] if source >= 0 else -1
-    return take

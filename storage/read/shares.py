@@ -102,7 +102,7 @@ def check_unmerged(splits: Sequence[Split], table: str) -> None:
         raise UnsupportedFeature(
             f"a range of rows of {table}",
             "some of its files must be merged, and only then it is known which rows there are",
-            "Use shard(index, count), or compact the table: tidelake table compact --full",
+            "Use shard(index, count), or compact the table: tidelake table compact NAME --full",
         )
 
 

@@ -15,7 +15,7 @@ import tidelake
 from tests.support.java_oracle import JavaOracle
 from tests.support.levels import rounds
 from tests.support.line_server import Refused
-from tidelake import AddColumn, SetOption, col
+from tidelake import AddColumn, SetOption, UnsupportedFeature, col
 
 NAME: Final = "db.t"
 SCHEMA: Final = pa.schema([pa.field("p", pa.string(), False), pa.field("k", pa.int32(), False), ("v", pa.string())])
@@ -137,7 +137,8 @@ def test_changes_and_writes_use_only_the_branch_itself(tmp_path: Path, java_orac
     lake.write([("b", 1, "fb")], "fb")
     assert [row["v"] for row in java_oracle.stream(tmp_path, NAME)] == ["main"]
     assert [v for batch in lake.table().changes(start=1) for v in batch.rows["v"].to_pylist()] == ["main"]
-    assert lake.table().delete(col("p") == "b") is None
+    with pytest.raises(UnsupportedFeature, match=r"which is read from branch fb"):
+        lake.table().delete(col("p") == "b")
     assert lake.table("fb").delete(col("p") == "b") is not None
     assert [row["p"] for row in lake.ours()] == [row["p"] for row in lake.javas()] == ["a"]
 

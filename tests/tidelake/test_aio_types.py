@@ -71,4 +71,5 @@ def test_calls_that_change_a_table_are_completed() -> None:
         *(("Table", name) for name in ("scan", "snapshots", "tags", "branches", "statistics")),
         *(("Scan", name) for name in ("splits", "explain", "estimated_rows", "to_arrow", "count", "head")),
         *(("Scan", name) for name in ("to_pandas", "to_polars", "to_duckdb", "to_arrow_batch_reader")),
+        *(("Scan", name) for name in ("row_range", "to_ray", "to_ray_dataset", "to_torch")),
     }

@@ -26,6 +26,7 @@ from tidelake.ingest.formats.base import OpenedFormat
 from tidelake.ingest.formats.registry import open_format
 from tidelake.ingest.pipeline.builder import configuration_differences, opened_tables
 from tidelake.ingest.settings import Config
+from tidelake.ingest.shaping.kept_changes import kept_changes_text
 from tidelake.ingest.shaping.shaped_columns import ShapedColumns
 from tidelake.ingest.source_settings import FolderSettings, KafkaSettings, StartSettings
 from tidelake.ingest.spark.batch_rows import BatchInput, RawRecords
@@ -407,6 +408,8 @@ def check_settings(config: Config) -> None:
     )
     derives = any(table.computed_columns or table.metadata_columns for table in config.tables)
     refused.append((derives, "computed_columns and metadata_columns", "Spark's tasks don't compute derived columns"))
+    keeps = any(kept_changes_text(table) for table in config.tables)
+    refused.append((keeps, "mode: append and deletes: soft", "Spark's tasks write changes as the source made them"))
     refused.append((any(t.paused for t in config.tables), "paused", "a Spark query has no quarantine"))
     shapes = any(ShapedColumns.of(table, config.mask_salt) for table in config.tables)
     refused.append(

@@ -67,7 +67,8 @@ class _Statements:
         raise UnsupportedFeature(
             f"the statement {text.strip().split(maxsplit=1)[0].upper()}",
             f"tidelake.spark.sql runs {_STATEMENTS}",
-            "Create and alter tables with tidelake.open_catalog, or with `tidelake table`",
+            "Create and alter tables with tidelake.open_catalog, or with `tidelake table create NAME` and "
+            "`tidelake table alter NAME`",
         )
 
     # ------------------------------------------------------------ changes of rows

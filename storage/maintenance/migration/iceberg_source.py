@@ -3,8 +3,8 @@
 The files of its current snapshot are migrated if a reader of Paimon gets the same rows from them: Parquet files with
 the columns of the current schema, partitioned by columns themselves, without deletes. Anything else is refused by name.
 
-Source: Java `iceberg/migrate/IcebergMigrator.java` (in earlier releases: paimon#4639, #4878), which reads files by their columns' names
-without comparing ids; Iceberg's specification, "Table Metadata", "Manifests", "Column Projection".
+Source: Java `iceberg/migrate/IcebergMigrator.java` (earlier releases: paimon#4639, #4878), which reads files by their
+columns' names without comparing ids; Iceberg's specification, "Table Metadata", "Manifests", "Column Projection".
 """
 
 from __future__ import annotations

@@ -219,6 +219,8 @@ class SnapshotStore:
             hint, found = self._latest_hint(), None
         else:
             hint, found = run_both(self._paths.location, self._latest_hint, partial(self._if_latest, last))
+            if hint is not None and hint > last:
+                found = None
         if found is None and hint != last:
             found = self._if_latest(hint)
         if found is None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from contextlib import suppress
 from typing import Any
 
@@ -286,13 +287,15 @@ class Undoer(FaultyFileIO):
         super().__init__(world.store, self._undo)
         self._world = world
         self._is_added = False
+        self._undoing = threading.Lock()  # requests that go out side by side see the table before or after
         self.undone = 0
 
     def _undo(self, call: Call) -> Fault | None:
-        if self._is_added:
-            self._world.catalog.alter_table(TABLE, [DropColumn("n")])
-            self.undone += 1
-        self._is_added = call.name == "create_if_absent" and call.file_name.startswith("schema-")
+        with self._undoing:
+            if self._is_added:
+                self._world.catalog.alter_table(TABLE, [DropColumn("n")])
+                self.undone += 1
+            self._is_added = call.name == "create_if_absent" and call.file_name.startswith("schema-")
         return None
 
 

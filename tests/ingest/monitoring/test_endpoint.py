@@ -23,6 +23,7 @@ from tidelake.checkpoint.offsets import TopicPartition
 from tidelake.errors import BadInput
 from tidelake.ingest.config.config import parse_config
 from tidelake.ingest.formats.base import FailureKind
+from tidelake.ingest.monitoring import metrics
 from tidelake.ingest.monitoring.metric_list import METRICS
 from tidelake.ingest.monitoring.metrics import PipelineCollector, ProcessGauges
 from tidelake.ingest.monitoring.observations import RunObservations
@@ -33,6 +34,7 @@ from tidelake.storage.base.clock import epoch_ms
 from tidelake.storage.base.duration_histogram import DurationHistogram
 from tidelake.storage.catalog.opening import open_catalog
 from tidelake.storage.commit.manifests.snapshot_files import delta_entries, live_entries
+from tidelake.storage.fileio.store_requests import Operation, StoreRequests
 from tidelake.storage.model.format import CommitKind, FileKind
 
 DOCS = Path(__file__).parent.parent.parent.parent / "docs"
@@ -118,6 +120,15 @@ def new_ms() -> int:
     return epoch_ms() - 5_000
 
 
+@pytest.fixture
+def own_requests(monkeypatch: pytest.MonkeyPatch) -> StoreRequests:
+    """Without those that other tests of the process made."""
+    requests = StoreRequests()
+    monkeypatch.setattr(metrics, "STORE_REQUESTS", requests)
+    return requests
+
+
+@pytest.mark.usefixtures("own_requests")
 async def test_every_metric_matches_the_run(tmp_path: Path, new_ms: int) -> None:
     async with running(tmp_path) as (pipeline, client):
         text = "".join(line(n, TABLES[n % 2], n, time_ms=new_ms + n) for n in range(10))
@@ -183,7 +194,9 @@ async def test_every_metric_matches_the_run(tmp_path: Path, new_ms: int) -> None
 
         shown = {name for name, _ in samples if name.startswith("tidelake_")}
         names = {re.sub(r"_(bucket|sum|count|created)$", "", name) for name in shown}
-        assert names == {metric.exposed_name for metric in METRICS} - {"tidelake_source_end_offset"}
+        of_stores = {metric.exposed_name for metric in METRICS if metric.name.startswith("store_request")}
+        assert not of_stores & names  # the tables are on a local disk
+        assert names == {metric.exposed_name for metric in METRICS} - {"tidelake_source_end_offset"} - of_stores
 
 
 def table_facts(path: Path, name: str) -> dict[str, Any]:
@@ -364,6 +377,24 @@ def test_a_lag_is_absent_while_the_source_does_not_answer() -> None:
     assert status_document(observed, gauges, "p", "1")["partitions"][0]["committed"] == 0
     observed.source_answered()
     assert shown() == known
+
+
+def test_requests_to_stores_are_counted_by_operation_and_kind_and_timed_by_operation(
+    own_requests: StoreRequests,
+) -> None:
+    for kind, took_s in (("snapshot/snapshot-1", 0.02), ("snapshot/snapshot-2", 0.2), ("manifest/manifest-1", 0.02)):
+        own_requests.add(Operation.GET, f"s3://b/d.db/t/{kind}", 1, took_s)
+    own_requests.add(Operation.PUT, "s3://b/d.db/t/bucket-0/data-1.parquet", 4, 1.2)
+    gauges = ProcessGauges(lambda: 0, 1, lambda: 0, lambda: 0)
+    collector = PipelineCollector(RunObservations(1_000, ManualClock()), gauges, ("p", "1"), 1, 1)
+    found = {
+        (sample.name, *sample.labels.values()): sample.value for one in collector.collect() for sample in one.samples
+    }
+    counts = {key[1:]: value for key, value in found.items() if key[0] == "tidelake_store_requests_total"}
+    assert counts == {("GET", "snapshot"): 2, ("GET", "manifest"): 1, ("PUT", "data"): 4}
+    assert found["tidelake_store_request_duration_seconds_count", "GET"] == 3
+    assert found["tidelake_store_request_duration_seconds_bucket", "GET", "0.1"] == 2
+    assert found["tidelake_store_request_duration_seconds_sum", "PUT"] == pytest.approx(1.2)
 
 
 def test_every_metric_is_documented() -> None:

@@ -39,8 +39,14 @@ OTHER_OPTIONS: Final = frozenset(
         "--files",
         "--py-files",
         "--properties-file",
+        "--off",
+        "--operations",
+        "--planted",
+        "--seeds",
+        "--shrink",
+        "--trace",
     }
-)  # of tidelake itself, Maxwell, pip, spark-submit
+)  # of tidelake itself, Maxwell, pip, spark-submit, tests.simulation
 
 
 def messages(path: Path) -> Iterator[str]:

@@ -20,7 +20,7 @@ from tidelake.doctor.checks import Check, Finding, Findings, Status, failed, ok,
 from tidelake.ingest.config.config import parse_config
 from tidelake.ingest.settings import Config
 from tidelake.schema import SetOption
-from tidelake.storage.fileio import FileStatus
+from tidelake.storage.fileio.base import FileStatus
 from tidelake.storage.fileio.disk_space import DiskSpace
 from tidelake.storage.fileio.local import LocalFileIO
 

@@ -90,7 +90,7 @@ def _plan(config: Config, recovered: RecoveredPipeline, contexts: Mapping[str, T
     from tidelake.ingest.evolution.behavior import SchemaBehavior
     from tidelake.ingest.formats.registry import omitted_columns_text
     from tidelake.ingest.pipeline import builder
-    from tidelake.ingest.shaping.shaped_columns import ShapedColumns
+    from tidelake.ingest.shaping.kept_changes import shape_text
     from tidelake.storage.catalog.opening import open_catalog
 
     catalog = open_catalog(config.warehouse, config.warehouse_options)
@@ -109,7 +109,7 @@ def _plan(config: Config, recovered: RecoveredPipeline, contexts: Mapping[str, T
                 "next_offsets": offsets_by_topic(recovered.positions.get(table.name, SourcePosition()).ends),
                 "moved_rows": _moved_rows(recovered.moved_rows.get(table.name, MovedRowsState())),
                 "schema_evolution": str(SchemaBehavior(config.schema_evolution_of(table))),
-                "shape": str(ShapedColumns.of(table, config.mask_salt)),
+                "shape": shape_text(table, config.mask_salt),
                 "paused": table.paused,
                 "late_rows": _late_rows(contexts.get(table.name)),
                 "assumed_without_schema": {one.column: one.text for one in assumed.get(table.name, ())},
@@ -121,7 +121,7 @@ def _plan(config: Config, recovered: RecoveredPipeline, contexts: Mapping[str, T
                 "name": table.name,
                 "match": table.match_patterns,
                 "schema_evolution": str(SchemaBehavior(config.schema_evolution_of(table))),
-                "shape": str(ShapedColumns.of(table, config.mask_salt)),
+                "shape": shape_text(table, config.mask_salt),
             }
             for table in config.templates
         ],

@@ -74,3 +74,16 @@ def test_a_table_is_rewritten_with_a_wider_key(call: Call, tmp_path: Path) -> No
     rows = catalog.table("shop.t").scan().to_arrow()
     assert (rows["id"].type, sorted(rows["id"].to_pylist())) == (pa.int64(), [-1, 1])
     assert call("table", "rewrite", "shop.t", "-w", lake, "--set-type", "id INT").code == 1
+
+
+def test_plan_shows_what_a_table_keeps_of_changes(call: Call, tmp_path: Path) -> None:
+    path = write_config(
+        tmp_path,
+        "{name: shop.a, deletes: soft, deleted_at_column: gone, drop_columns: [note]}, {name: shop.b, mode: append}, "
+        "{name: shop.c}",
+    )
+    planned = call("ingest", "plan", path)
+    shown = " ".join(planned.out.split())
+    assert "shop.a: without note; deleted rows stay, with the time in gone" in shown
+    assert "shop.b: each change is a row" in shown
+    assert "shop.c: " not in shown

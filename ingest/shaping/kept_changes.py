@@ -1,0 +1,67 @@
+"""What a table keeps of changes: deleted rows (`deletes: soft`), or every change as a row (`mode: append`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tidelake.errors import UnsupportedFeature
+from tidelake.ingest.secrets import Secret
+from tidelake.ingest.settings import TableSettings
+from tidelake.ingest.shaping.shaped_columns import ShapedColumns
+from tidelake.storage.model.options import ChangelogProducer, MergeEngine
+from tidelake.storage.model.table import TableContext
+
+
+def shape_text(table: TableSettings, salt: Secret | None) -> str:
+    """Return the text that `plan` prints: what the table takes of its records, and what it keeps of changes."""
+    return "; ".join(filter(None, (str(ShapedColumns.of(table, salt)), kept_changes_text(table))))
+
+
+def kept_changes_text(table: TableSettings) -> str:
+    """Return what a table keeps of changes: `deleted rows stay, with the time in deleted_at`; "" by default."""
+    if table.mode == "append":
+        return "each change is a row"
+    return f"deleted rows stay, with the time in {table.deleted_at_column}" if table.deletes == "soft" else ""
+
+
+def kept_changes_errors(table: TableSettings) -> Iterator[tuple[str, str, str]]:
+    """Yield (setting, reason, remedy) of each setting that contradicts `mode: append`."""
+    if table.mode != "append":
+        return
+    if table.deletes == "soft":
+        yield "deletes", "a history has each delete as a row of its own", "Leave out `deletes: soft`."
+    if table.primary_key:
+        yield "primary_key", "a history has many rows of one key", "Leave out `primary_key`."
+    if table.filter is not None:
+        yield "filter", "a history without some changes of a row can't be followed", "Filter it when it is read."
+
+
+def check_kept_changes(settings: TableSettings, table: TableContext) -> None:
+    """Raise UnsupportedFeature for a table that can't keep what its settings say."""
+    schema, options = table.schema, table.options
+    if settings.mode == "append" and schema.has_primary_key:
+        raise UnsupportedFeature(
+            f"`mode: append` of {table.name}",
+            f"the table has the primary key {', '.join(schema.primary_keys)}, so it has only one row of a key",
+            "Write the history to another table, or leave out `mode`",
+        )
+    if settings.deletes != "soft":
+        return
+    replaces = options.merge_engine is MergeEngine.DEDUPLICATE and not options.sequence_fields
+    if (
+        not (schema.has_primary_key and replaces)
+        or options.ignore_delete
+        or options.changelog_producer is ChangelogProducer.INPUT
+    ):
+        raise UnsupportedFeature(
+            f"`deletes: soft` of {table.name}",
+            "a delete must replace the row of its key, which the table doesn't allow",
+            "Use a table with a primary key and `merge-engine: deduplicate`, another `changelog-producer` than input, "
+            "and neither `sequence.field` nor `ignore-delete`, or leave out `deletes`",
+        )
+    if settings.deleted_at_column in (*schema.primary_keys, *schema.partition_keys):
+        raise UnsupportedFeature(
+            f"`deleted_at_column` of {table.name}",
+            f"column {settings.deleted_at_column} is part of a key, and a delete would move the row",
+            "Choose another column",
+        )
