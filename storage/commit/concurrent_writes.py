@@ -81,7 +81,7 @@ class ConcurrentWrites:
         try:
             self._add(snapshot)
         except (CorruptFile, FileNotFoundError):
-            if not self._has_expired(snapshot.id):
+            if not self.has_expired(snapshot.id):
                 raise
             # Whoever needs to know what it wrote asks `after`, which then says so.
             self._first, self._found = snapshot.id + 1, OthersWrites()
@@ -111,7 +111,7 @@ class ConcurrentWrites:
                 self._add(snapshot)
                 return
             except (CorruptFile, FileNotFoundError) as error:
-                if not self._has_expired(snapshot_id):
+                if not self.has_expired(snapshot_id):
                     raise
                 cause = error
         raise HistoryExpired(
@@ -121,7 +121,7 @@ class ConcurrentWrites:
             "writer is idle"
         ) from cause
 
-    def _has_expired(self, snapshot_id: int) -> bool:
+    def has_expired(self, snapshot_id: int) -> bool:
         """Return whether it is gone, or below the hint: then its files are being deleted, and its own is the last."""
         earliest = self._store.earliest_hint()
         return not self._store.exists(snapshot_id) or (earliest is not None and snapshot_id < earliest)

@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tidelake.errors import CommitConflict, HistoryExpired
+from tidelake.errors import CommitConflict, CorruptFile, HistoryExpired
 from tidelake.storage.commit.commit_changes import CommitChanges
 from tidelake.storage.commit.commit_message import CommitMessage
 from tidelake.storage.commit.commit_request import CommitRequest
@@ -136,8 +136,14 @@ class ConflictCheck:
             self._check_new_partitions(totals, base, schema_id)
         try:
             counts = self._others.after(min(read.values()), base).bucket_counts
-        except HistoryExpired:
-            check_buckets_unchanged(totals, self._bucket_counts(totals, base), self._name_partition)
+        except HistoryExpired as expired:
+            try:
+                found = self._bucket_counts(totals, base)
+            except (CorruptFile, FileNotFoundError):  # the base expires, too, while its files are read
+                if base is None or not self._others.has_expired(base.id):
+                    raise
+                raise expired from None
+            check_buckets_unchanged(totals, found, self._name_partition)
             return
         since: dict[bytes, int] = {}
         for bucket, base_id in read.items():

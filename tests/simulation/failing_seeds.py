@@ -10,4 +10,5 @@ FAILED_ONCE: Final[tuple[tuple[int, int, str], ...]] = (
     (12, 1_000, "a commit beside an expiry was told of a corrupt file instead of a conflict"),
     (3, 600, "a start beside another start of the pipeline was told of a rollback"),
     (26, 1_000, "an orphan cleaner beside an expiry was told of a corrupt file"),
+    (7, 600, "a commit whose base expired, too, while buckets were compared, was told of a corrupt file"),
 )
