@@ -293,8 +293,8 @@ class MetricsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class RequestPricesSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the object store charges for requests, for the estimate of `tidelake ingest plan --sample N`. The defaults
-    are those of Amazon S3 Standard in us-east-1. Deletions are free there.
+    """What the object store charges for requests. `tidelake ingest plan shop.yaml --sample N` estimates with it.
+    The defaults are those of Amazon S3 Standard in us-east-1. Deletions are free there.
 
     put_per_million: price of a million PUT, COPY or LIST requests
     get_per_million: price of a million GET or HEAD requests

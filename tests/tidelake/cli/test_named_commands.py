@@ -40,13 +40,16 @@ OTHER_OPTIONS: Final = frozenset(
         "--py-files",
         "--properties-file",
         "--off",
+        "--operation",
         "--operations",
         "--planted",
         "--seeds",
         "--shrink",
         "--trace",
+        "--upgrade",
+        "--values",
     }
-)  # of tidelake itself, Maxwell, pip, spark-submit, tests.simulation
+)  # of tidelake itself, Maxwell, pip, spark-submit, Kafka, Helm, tests.simulation
 
 
 def messages(path: Path) -> Iterator[str]:

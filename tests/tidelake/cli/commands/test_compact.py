@@ -263,10 +263,11 @@ def test_levels_are_drawn_newest_run_first(call: Call, tmp_path: Path) -> None:
         "L0 1 file 4 rows SIZE [0 … 3] AGE",
         "L5 1 file 7 rows SIZE [0 … 6] AGE",
     ]
-    facts, header, _, last = history.splitlines()
+    facts, puts, header, _, last = history.splitlines()
     assert re.fullmatch(
         r"1 compaction in the last 5 snapshots · write amplification 1\.\d\d · space .* \d\.\d\d", facts
     )
+    assert re.fullmatch(r"files put for each commit: \d\.\d of data, \d\.\d of metadata", puts)
     assert header.split() == ["snapshot", "committed", "(UTC)", "buckets", "files", "size", "why"]
     assert last.split()[0] == "3"
     assert "4 → 2" in last
