@@ -47,7 +47,12 @@ def checks_of(config: Config) -> list[Check]:
     ]
     if isinstance(on, KafkaSettings):
         found += [
-            Check("Kafka client", machine.check_kafka_client, _LIMIT_S, "pip install --upgrade aiokafka"),
+            Check(
+                "Kafka client",
+                machine.check_kafka_client,
+                _LIMIT_S,
+                "Install the release of aiokafka that the message names",
+            ),
             Check("broker", partial(source.check_broker, on), _BROKER_LIMIT_S, _SOURCE),
             Check("topics", partial(source.check_topics, on), _LIMIT_S, _SOURCE),
         ]
