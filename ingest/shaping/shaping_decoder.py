@@ -10,7 +10,6 @@ without a key, such rows are left out.
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -33,17 +32,19 @@ from tidelake.ingest.formats.base import (
     TableRows,
     Target,
     TargetOf,
-    UnavailableValues,
 )
 from tidelake.ingest.formats.ddl_statements import ColumnStatement
-from tidelake.ingest.formats.format_capabilities import FormatCapabilities
-from tidelake.ingest.formats.record_schema import UnknownColumns
+from tidelake.ingest.formats.renamed_columns import (
+    WrappingFormat,
+    failure_with_table_names,
+    rows_with_table_names,
+    with_record_names,
+)
 from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.ingest.formats.table_rows import keep_records
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.shaping.shaped_columns import ShapedColumns
 from tidelake.storage.model.format import KIND_COLUMN, RowKind
-from tidelake.storage.model.schema.table_schema import TableSchema
 from tidelake.storage.read.conditions import as_predicate
 from tidelake.storage.read.predicate import Predicate
 
@@ -51,27 +52,13 @@ HIDDEN_KEY = "not shown, as the table masks a column of its key"
 
 
 @dataclass(frozen=True)
-class ShapedFormat:
-    """A format whose decoders give tables their shape. See `tidelake.ingest.formats.base.OpenedFormat`.
+class ShapedFormat(WrappingFormat):
+    """A format whose decoders give tables their shape.
 
-    format: the format of the records.
     shapes: shapes by the table's name. Rows of other tables are passed on unchanged. It may grow.
     """
 
-    format: OpenedFormat
     shapes: Mapping[str, ShapedColumns]
-
-    @property
-    def KEPT_HEADERS(self) -> frozenset[str]:  # noqa: N802 - the name in `Format`
-        return self.format.KEPT_HEADERS
-
-    @property
-    def DECODING_BLOCKS(self) -> bool:  # noqa: N802 - the name in `Format`
-        return self.format.DECODING_BLOCKS
-
-    @property
-    def CAPABILITIES(self) -> FormatCapabilities:  # noqa: N802 - the name in `Format`
-        return self.format.CAPABILITIES
 
     def decoder(self, target_of: TargetOf) -> Decoder:
         return ShapingDecoder(self.format, target_of, self.shapes)
@@ -96,16 +83,8 @@ class _Shaped:
     @cached_property
     def target(self) -> Target:
         """The target with the records' names, into which records are decoded."""
-        whole, source = self.whole, self.shape.source_name
-        return replace(
-            whole,
-            schema=_renamed(whole.schema, {name: source(name) for name in whole.schema.names}),
-            source_types={source(name): word for name, word in whole.source_types.items()},
-            rounded_columns=frozenset(map(source, whole.rounded_columns)),
-            ignored_columns=frozenset(map(source, whole.ignored_columns)) | self.ignored,
-            fixed_columns=frozenset(map(source, whole.fixed_columns)),
-            key_columns=tuple(map(source, whole.key_columns)),
-        )
+        found = with_record_names(self.whole, self.shape.source_name)
+        return replace(found, ignored_columns=found.ignored_columns | self.ignored)
 
     @cached_property
     def filter(self) -> Predicate | None:
@@ -122,45 +101,24 @@ class _Shaped:
 
     def failure(self, found: DecodeFailure) -> DecodeFailure | None:
         """Return a failure of `target` with the table's names. None for DDL of columns that the table doesn't take."""
-        named = self.shape.table_name
-        needed = tuple(replace(one, path=(named(one.path[0]), *one.path[1:])) for one in found.needed)
-        taken = [one.path[0] for one in needed if one.found is None and one.path[0] in self.whole.schema.by_name]
-        reason, statements, shadow = found.reason, self._statements(found.statements), found.shadow
-        if found.statements and not statements:
+        renamed = failure_with_table_names(found, self.whole, self.shape.table_name, self._statements)
+        if renamed is None:
             return None
-        if shadow is not None and shadow.statements:
-            shadow = replace(shadow, statements=self._statements(shadow.statements))
-            if not shadow.statements:
-                return None
-        if taken:
-            needed = ()
-            reason = (
-                f"the records have a new column {taken[0]}, and another column was renamed to this name. Choose "
-                "another name in `rename_columns`, or exclude the new column (`drop_columns`)"
-            )
-        elif found.kind is FailureKind.UNKNOWN_COLUMN:
-            reason = str(UnknownColumns(self.whole, needed))
-        else:
-            for one in found.needed:  # the command in the reason must have the table's name of the column
-                pattern = rf"(?<!\w){re.escape(one.path[0])}(?!\w)"
-                reason = re.sub(pattern, named(one.path[0]).replace("\\", r"\\"), reason)
-        for statement in statements:
+        for statement in renamed.statements:
             if statement.old in self.shape.masks and statement.new is not None:
                 reason = (
                     f"column {statement.old} of {self.whole.name} is masked, and was renamed to {statement.new} at the "
                     f"source. Write `rename_columns: {{{statement.new}: {statement.old}}}`, or mask {statement.new}"
                 )
-                return replace(found, reason=reason, target=self.whole, statements=(), needed=(), columns=())
-        columns = tuple(".".join(one.path) for one in needed)
-        return replace(
-            found,
-            reason=reason,
-            columns=columns,
-            needed=needed,
-            target=self.whole,
-            statements=statements,
-            shadow=shadow,
-        )
+                return replace(renamed, reason=reason, statements=(), needed=(), columns=())
+        known = self.whole.schema.by_name
+        if taken := [one.path[0] for one in renamed.needed if one.found is None and one.path[0] in known]:
+            reason = (
+                f"the records have a new column {taken[0]}, and another column was renamed to this name. Choose "
+                "another name in `rename_columns`, or exclude the new column (`drop_columns`)"
+            )
+            return replace(renamed, reason=reason, needed=(), columns=())
+        return renamed
 
     def _statements(self, statements: Sequence[ColumnStatement]) -> tuple[ColumnStatement, ...]:
         """Return the statements with the table's names, without those of columns that the table doesn't take."""
@@ -179,30 +137,12 @@ class _Shaped:
 
     def rows(self, found: TableRows, batch: RawBatch) -> tuple[TableRows | None, list[DecodeFailure]]:
         """Return rows of `target` as rows of the table, and failures of records that the filter can't judge."""
-        kinds = found.rows.schema.field(len(found.rows.schema) - 1)
-        schema = self.whole.schema.arrow.append(kinds)
-        part = replace(
-            found,
-            target=self.whole,
-            rows=pa.RecordBatch.from_arrays(found.rows.columns, schema=schema),
-            unavailable=None if found.unavailable is None else self._named_unavailable(found.unavailable),
-        )
+        part = rows_with_table_names(found, self.whole, self.shape.table_name)
         failures: list[DecodeFailure] = []
         filtered: TableRows | None = part
         if self.filter is not None:
             filtered, failures = self._filtered(part, self.filter, batch)
         return None if filtered is None else self._masked(filtered), failures
-
-    def _named_unavailable(self, unavailable: UnavailableValues) -> UnavailableValues:
-        named = self.shape.table_name
-        keys = unavailable.keys
-        return replace(
-            unavailable,
-            columns={named(name): flags for name, flags in unavailable.columns.items()},
-            keys=pa.RecordBatch.from_arrays(keys.columns, names=[*map(named, keys.schema.names)])
-            if keys.num_columns
-            else keys,
-        )
 
     def _filtered(
         self, part: TableRows, condition: Predicate, batch: RawBatch
@@ -285,15 +225,6 @@ def _matches(rows: pa.RecordBatch, condition: Predicate) -> NDArray[np.bool_]:
     matches = np.zeros(rows.num_rows, np.bool_)
     matches[found] = True
     return matches
-
-
-def _renamed(schema: TableSchema, names: Mapping[str, str]) -> TableSchema:
-    return replace(
-        schema,
-        fields=tuple(replace(f, name=names[f.name]) for f in schema.fields),
-        primary_keys=tuple(names[name] for name in schema.primary_keys),
-        partition_keys=tuple(names[name] for name in schema.partition_keys),
-    )
 
 
 class ShapingDecoder:

@@ -23,7 +23,6 @@ from tidelake.ingest.formats.base import (
     DecodeFailure,
     Decoder,
     FailureKind,
-    Format,
     InferredTable,
     JsonView,
     KeyChanges,
@@ -34,7 +33,7 @@ from tidelake.ingest.formats.base import (
     UnavailableValues,
 )
 from tidelake.ingest.formats.case_insensitive.case_mapped_target import CaseMappedTarget
-from tidelake.ingest.formats.format_capabilities import FormatCapabilities
+from tidelake.ingest.formats.renamed_columns import WrappingFormat
 from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.ingest.formats.values.json_text import BadValue, read_object
 from tidelake.ingest.raw_batch import RawBatch
@@ -44,25 +43,8 @@ _FIRST_RECORDS: Final = 64
 
 
 @dataclass(frozen=True)
-class LowerCaseFormat:
-    """A format with column names in lower case. See `tidelake.ingest.formats.base.Format`.
-
-    format: the format of the records.
-    """
-
-    format: Format
-
-    @property
-    def KEPT_HEADERS(self) -> frozenset[str]:  # noqa: N802 - the name in `Format`
-        return self.format.KEPT_HEADERS
-
-    @property
-    def DECODING_BLOCKS(self) -> bool:  # noqa: N802 - the name in `Format`
-        return self.format.DECODING_BLOCKS
-
-    @property
-    def CAPABILITIES(self) -> FormatCapabilities:  # noqa: N802 - the name in `Format`
-        return self.format.CAPABILITIES
+class LowerCaseFormat(WrappingFormat):
+    """A format with column names in lower case."""
 
     def decoder(self, target_of: TargetOf) -> Decoder:
         return LowerCaseDecoder(self.format.decoder, target_of)
