@@ -403,6 +403,21 @@ class JsonView(Protocol):
         ...
 
 
+@runtime_checkable
+class RegistryUser(Protocol):
+    """A format whose records refer to schemas in a schema registry.
+
+    registry_urls: the registry's base URLs; empty if the options name none.
+    """
+
+    @property
+    def registry_urls(self) -> tuple[str, ...]: ...
+
+    def check_registry(self, limit_s: float) -> None:
+        """Ask the registry for a schema. Raises RegistryUnavailable without an answer in `limit_s` seconds."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class InferredTable:
     """The columns and key of a table that does not exist yet, derived from one record.

@@ -11,6 +11,8 @@ from tidelake.doctor import machine, source, tables, warehouse
 from tidelake.doctor.checks import Check, CheckResult, failed, ok, run_checks
 from tidelake.errors import TidelakeError
 from tidelake.ingest.config.config import load_config
+from tidelake.ingest.formats.base import RegistryUser
+from tidelake.ingest.formats.registry import open_format
 from tidelake.ingest.pipeline import builder
 from tidelake.ingest.pipeline.configured_source import with_short_limit
 from tidelake.ingest.settings import Config
@@ -28,6 +30,7 @@ def examine(path: Path, settings: Sequence[str] = ()) -> list[CheckResult]:
     versions = Check("versions", machine.check_versions, _LIMIT_S, "Install tidelake again")
     try:
         config = load_config(path, settings)
+        open_format(config.format, config.format_options)
     except TidelakeError as error:
         found = failed(str(error), "Correct the configuration (docs/configuration.md); nothing else was checked")
         return [CheckResult("configuration", [found]), *run_checks([versions])]
@@ -57,9 +60,10 @@ def checks_of(config: Config) -> list[Check]:
             Check("topics", partial(source.check_topics, on), _LIMIT_S, _SOURCE),
         ]
     found.append(Check("position", partial(source.check_position, config), _LIMIT_S, _SOURCE))
-    if source.has_registry(config):
+    format_ = open_format(config.format, config.format_options)
+    if isinstance(format_, RegistryUser) and format_.registry_urls:
         remedy = "Check `schema_registry_url`, its credentials, and whether the registry runs"
-        found.append(Check("schema registry", partial(source.check_registry, config), _LIMIT_S, remedy))
+        found.append(Check("schema registry", partial(source.check_registry, format_), _LIMIT_S, remedy))
     of_tables = (
         ("options", tables.check_differences),
         ("tables", tables.check_soundness),

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Final
 
 from tidelake.doctor.checks import Finding, Findings, failed, ok, warning
-from tidelake.ingest.formats.avro.registry_options import REGISTRY_OPTIONS, RegistryOptions, with_underscores
-from tidelake.ingest.formats.avro.schema_registry import SchemaRegistry
+from tidelake.ingest.formats.base import RegistryUser
 from tidelake.ingest.pipeline import builder
 from tidelake.ingest.settings import Config
 from tidelake.ingest.source_settings import KafkaSettings
@@ -94,14 +92,7 @@ def check_position(config: Config) -> Findings:
     return findings or [ok(f"the position is proven; {sum(lags.values()):,} records to read at most")]
 
 
-def check_registry(config: Config) -> Findings:
+def check_registry(format_: RegistryUser) -> Findings:
     """Ask the schema registry for a schema."""
-    given = with_underscores(config.format_options)
-    options = RegistryOptions.parsed(config.format, {n: v for n, v in given.items() if n in REGISTRY_OPTIONS})
-    limit_s = min(options.schema_registry_timeout_s, _REGISTRY_LIMIT_S)
-    SchemaRegistry(replace(options, schema_registry_timeout_s=limit_s)).check()
-    return [ok(f"{', '.join(options.urls)} answers")]
-
-
-def has_registry(config: Config) -> bool:
-    return "schema_registry_url" in with_underscores(config.format_options)
+    format_.check_registry(_REGISTRY_LIMIT_S)
+    return [ok(f"{', '.join(format_.registry_urls)} answers")]

@@ -12,7 +12,7 @@ from tidelake.ingest.formats.avro.debezium_envelope_schema import envelope_schem
 from tidelake.ingest.formats.avro.framing import KEY_SCHEMA_HEADER, VALUE_SCHEMA_HEADER
 from tidelake.ingest.formats.avro.registry_options import REGISTRY_OPTIONS, RegistryOptions, with_underscores
 from tidelake.ingest.formats.avro.schema_cache import SchemaCache
-from tidelake.ingest.formats.avro.schema_registry import SchemaRegistry
+from tidelake.ingest.formats.avro.schema_registry import FormatWithRegistry, SchemaRegistry
 from tidelake.ingest.formats.base import InferredTable, TargetOf
 from tidelake.ingest.formats.debezium.debezium_envelope import NEW_KEY_HEADER, OLD_KEY_HEADER
 from tidelake.ingest.formats.debezium.debezium_json import DebeziumOptions
@@ -24,7 +24,7 @@ from tidelake.ingest.raw_batch import RawBatch
 
 
 @dataclass(frozen=True)
-class DebeziumAvro:
+class DebeziumAvro(FormatWithRegistry):
     """The format `debezium-avro`. See `tidelake.ingest.formats.base.Format`.
 
     registry: options of the schema registry.

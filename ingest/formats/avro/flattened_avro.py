@@ -17,7 +17,7 @@ from tidelake.ingest.formats.avro.framing import KEY_SCHEMA_HEADER, VALUE_SCHEMA
 from tidelake.ingest.formats.avro.plain_avro import Rows, row_schema
 from tidelake.ingest.formats.avro.registry_options import REGISTRY_OPTIONS, RegistryOptions, with_underscores
 from tidelake.ingest.formats.avro.schema_cache import SchemaCache
-from tidelake.ingest.formats.avro.schema_registry import SchemaRegistry
+from tidelake.ingest.formats.avro.schema_registry import FormatWithRegistry, SchemaRegistry
 from tidelake.ingest.formats.avro.value_reader import object_of, values_as_json
 from tidelake.ingest.formats.base import Decoder, InferredTable, TargetOf
 from tidelake.ingest.formats.debezium.debezium_envelope import NEW_KEY_HEADER, OLD_KEY_HEADER
@@ -70,7 +70,7 @@ class FlattenedRows(Rows):
 
 
 @dataclass(frozen=True)
-class FlattenedAvro:
+class FlattenedAvro(FormatWithRegistry):
     """The format `debezium-flattened-avro`. See `tidelake.ingest.formats.base.Format`.
 
     registry: options of the schema registry.

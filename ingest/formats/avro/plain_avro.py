@@ -25,7 +25,7 @@ from tidelake.ingest.formats.avro.framing import (
 )
 from tidelake.ingest.formats.avro.registry_options import REGISTRY_OPTIONS, RegistryOptions, with_underscores
 from tidelake.ingest.formats.avro.schema_cache import SchemaCache
-from tidelake.ingest.formats.avro.schema_registry import SchemaRegistry
+from tidelake.ingest.formats.avro.schema_registry import FormatWithRegistry, SchemaRegistry
 from tidelake.ingest.formats.avro.value_reader import object_of
 from tidelake.ingest.formats.avro.writer_schema import connect_schema, parse_avro_schema
 from tidelake.ingest.formats.base import Decoder, InferredTable, TargetOf
@@ -101,7 +101,7 @@ _OPTIONS: Final = ("schema", "schema_file", "inexact_values", *REGISTRY_OPTIONS)
 
 
 @dataclass(frozen=True)
-class PlainAvro:
+class PlainAvro(FormatWithRegistry):
     """The format `avro`. See `tidelake.ingest.formats.base.Format`.
 
     schema: the schema of records without a frame, as JSON; "" if records contain the id of their schema.

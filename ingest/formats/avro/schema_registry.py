@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from ssl import SSLContext
 from typing import Any, Final
@@ -232,6 +232,20 @@ _CREDENTIAL_NAMES: Final = CredentialNames(
     "bearer_auth_scope",
     "ssl_ca_location",
 )
+
+
+class FormatWithRegistry:
+    """The base of formats whose records refer to schemas in a registry."""
+
+    registry: RegistryOptions
+
+    @property
+    def registry_urls(self) -> tuple[str, ...]:
+        return self.registry.urls
+
+    def check_registry(self, limit_s: float) -> None:
+        timeout_s = min(self.registry.schema_registry_timeout_s, limit_s)
+        SchemaRegistry(replace(self.registry, schema_registry_timeout_s=timeout_s)).check()
 
 
 def _tls_context(options: RegistryOptions) -> SSLContext:

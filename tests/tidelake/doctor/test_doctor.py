@@ -150,6 +150,10 @@ def no_broker(root: Path) -> Path:
         return kafka(root, f"127.0.0.1:{free.getsockname()[1]}")
 
 
+def bad_format_option(root: Path) -> Path:
+    return write_config(root, "format: debezium-avro\nformat_options: {schema_registry_ulr: 'http://127.0.0.1:1'}\n")
+
+
 def no_registry(root: Path) -> Path:
     return write_config(root, "format: debezium-avro\nformat_options: {schema_registry_url: 'http://127.0.0.1:1'}\n")
 
@@ -172,6 +176,12 @@ def no_registry(root: Path) -> Path:
         pytest.param(
             Broken(bad_setting, "configuration", Status.FAILED, "chekpoint", "Correct the configuration"),
             id="a setting is misspelled",
+        ),
+        pytest.param(
+            Broken(
+                bad_format_option, "configuration", Status.FAILED, "schema_registry_ulr", "Correct the configuration"
+            ),
+            id="an option of the format is misspelled",
         ),
         pytest.param(
             Broken(no_memory, "memory", Status.FAILED, "MiB of memory", "write.memory_bytes"),
