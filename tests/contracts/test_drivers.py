@@ -279,6 +279,15 @@ ALIKE: Final = {
     "a value that no wider type holds": History(
         lines_of([change("c", {"id": 1, "n": 1}), change("c", {"id": 2, "n": "text"})]), TYPED
     ),
+    "a key that outgrows its column": History(
+        lines_of([A, B, change("c", {"id": 3_000_000_000, "note": "c"}), change("u", {"id": 1, "note": "d"})]),
+        ORDERS.replace("options:", "columns: {id: INT}, options:"),
+    ),
+    "a key that outgrows its column in a table that must not be rewritten": History(
+        lines_of([A, B, change("c", {"id": 3_000_000_000, "note": "c"})]),
+        "schema_evolution: {exclude: [alter.column.type]}\n"
+        + ORDERS.replace("options:", "columns: {id: INT}, options:"),
+    ),
     "a column that is not to be added": History(lines_of([A, GROWN]), "schema_evolution: {mode: exception}\n" + ORDERS),
     "a column that is passed over": History(
         lines_of([A, GROWN, B]), "schema_evolution: {exclude: [add.column]}\n" + ORDERS
