@@ -44,7 +44,7 @@ def matching_positions(
         return None
     own = [field for field in fields if field.name in condition.columns]
     has_all = condition.columns <= set(context.schema.names)
-    if not has_all or len(own) == len(fields) or is_remote(context.location):
+    if not own or not has_all or len(own) == len(fields) or is_remote(context.location):
         return None
     found = BitMap()
     blocks = 0

@@ -14,8 +14,8 @@ _PATIENCE_S = 30
 class GatheringFileIO(FaultyFileIO):
     """together: by kind of file (`kind_of`), how many requests must wait together. Other kinds are answered at once.
 
-    A group that doesn't come together within half a minute fails. `round_trips` is exact if all requests that go out side
-    by side are gathered.
+    A group that doesn't come together within half a minute fails. `round_trips` is exact if all requests that go out
+    side by side are gathered.
     """
 
     def __init__(self, inner: FileIO, together: Mapping[str, int]) -> None:

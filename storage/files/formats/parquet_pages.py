@@ -25,7 +25,7 @@ _BLOCK_ROWS: Final = 4_096  # if half of the blocks have wanted rows, so will mo
 _HEADER_BYTES: Final = 512  # more than a header, unless it has bounds of long texts
 _HEADER_BYTES_MAX: Final = 64 * 1024
 
-_DATA_PAGE, _INDEX_PAGE, _DICTIONARY_PAGE, _DATA_PAGE_V2 = range(4)  # enum PageType
+_DATA_PAGE, _DICTIONARY_PAGE, _DATA_PAGE_V2 = 0, 2, 3  # enum PageType
 _PLAIN: Final = 0  # enum Encoding. Arrow looks at the encodings of pages, not at those in the footer.
 _CODECS: Final = {"UNCOMPRESSED": 0, "SNAPPY": 1, "GZIP": 2, "LZO": 3, "BROTLI": 4, "ZSTD": 6}
 
@@ -138,7 +138,7 @@ def _pages_of(source: pa.NativeFile, chunk: pq.ColumnChunkMetaData) -> tuple[int
         size_bytes = header_bytes + stored_bytes
         if at + size_bytes > stop:
             raise ValueError("a page beyond the end of its column chunk")
-        if kind == _DICTIONARY_PAGE and not pages:
+        if kind == _DICTIONARY_PAGE and at == start:
             dictionary_bytes = size_bytes
         elif kind in (_DATA_PAGE, _DATA_PAGE_V2):
             numbers = header.get(5 if kind == _DATA_PAGE else 8)
@@ -147,7 +147,7 @@ def _pages_of(source: pa.NativeFile, chunk: pq.ColumnChunkMetaData) -> tuple[int
                 raise ValueError("a page without values")
             pages.append(_Page(at, size_bytes, content_bytes, range(rows, rows + values)))
             rows += values
-        elif kind != _INDEX_PAGE:
+        else:
             raise ValueError(f"a page of kind {kind}")
         at += size_bytes
     return start, dictionary_bytes, pages
