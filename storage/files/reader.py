@@ -210,7 +210,7 @@ class _Rows:
 
     def returned(self, rows: NDArray[np.bool_]) -> None:
         """See `WantedRows`."""
-        numbers = np.flatnonzero(rows)
+        numbers = np.flatnonzero(rows).astype(np.int64)
         if self._wants_positions:
             self._returned = self._in_file(numbers)
         if self._is_live is not None:
@@ -244,8 +244,8 @@ class _Rows:
         first, last = np.searchsorted(self._ends, [begin, end - 1], side="right")
         if first == last:
             skipped = self._left_out[min(first, len(self._ends) - 1)]
-            return pa.array(np.arange(begin + skipped, end + skipped))
-        return pa.array(self._in_file(np.arange(begin, end)))
+            return pa.array(np.arange(begin + skipped, end + skipped, dtype=np.int64))
+        return pa.array(self._in_file(np.arange(begin, end, dtype=np.int64)))
 
     def _in_file(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the positions in the file of rows that are counted within the parts that are read."""

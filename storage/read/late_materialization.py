@@ -7,7 +7,7 @@ page has some, and nothing would be saved: then the search ends after the first 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +24,7 @@ from tidelake.storage.read.predicate import Predicate
 ROWS_MIN: Final = 16_384  # of a smaller file all columns are decoded
 _BLOCK_ROWS: Final = 4_096  # about the rows of a small page
 
-Batches = Iterator[pa.RecordBatch]
+Batches: TypeAlias = Iterator[pa.RecordBatch]
 
 
 def matching_positions(

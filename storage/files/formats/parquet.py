@@ -204,10 +204,11 @@ def _wanted_pages(
 
 def _rows_of_pages(source: pa.NativeFile, pages: WantedPages, batch_rows: int, batch_bytes: int) -> pa.RecordBatch:
     """Return the wanted rows of a row group. Each column is streamed, like a file of its own."""
-    columns = {}
+    columns: dict[str, pa.Array] = {}
     for name, content, wanted in pages.files(source):
         file = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
-        end, parts = 0, []
+        end = 0
+        parts: list[pa.Array] = []
         row_bytes = _mean_row_bytes(file.metadata, 0)
         for batch in _streamed(file.reader, [0], [0], row_bytes, batch_rows, batch_bytes):
             begin, end = end, end + batch.num_rows

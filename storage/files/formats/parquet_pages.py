@@ -92,7 +92,8 @@ class WantedPages:
             return None  # a writer other than Paimon's may have types that only this schema tells
         group = metadata.row_group(row_group)
         elements = schema_elements(_footer_of(source))
-        columns, kept_bytes, all_bytes = [], 0, 0
+        columns: list[_ColumnPages] = []
+        kept_bytes = all_bytes = 0
         for name, leaf in leaves.items():
             chunk = group.column(leaf)
             if name not in elements or chunk.compression not in _CODECS:

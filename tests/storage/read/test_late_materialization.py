@@ -135,8 +135,12 @@ def test_a_search_that_finds_rows_everywhere_ends_early(
     decoded: list[int] = []
     original = snapshot_reader.filtered
 
+    def counted(batch: pa.RecordBatch) -> pa.RecordBatch:
+        decoded.append(batch.num_rows)
+        return batch
+
     def noted(context: Any, batches: Any, condition: Any) -> Any:
-        return original(context, (decoded.append(batch.num_rows) or batch for batch in batches), condition)
+        return original(context, map(counted, batches), condition)
 
     monkeypatch.setattr(snapshot_reader, "filtered", noted)
     assert table.scan(columns=["t"], filter=col("n") >= 0).to_arrow().num_rows == _ROWS
