@@ -250,7 +250,8 @@ class _Rows:
     def _in_file(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the positions in the file of rows that are counted within the parts that are read."""
         parts = np.searchsorted(self._ends, numbers, side="right")
-        return numbers + self._left_out[np.minimum(parts, len(self._ends) - 1)]
+        found: NDArray[np.int64] = numbers + self._left_out[np.minimum(parts, len(self._ends) - 1)]
+        return found
 
     def _check(self, found: int) -> None:
         self._is_checked = True

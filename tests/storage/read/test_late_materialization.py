@@ -14,8 +14,9 @@ import tidelake
 from tests.interop.columns import SCALARS, Column
 from tests.storage.read.test_scan import simple_conditions
 from tidelake.storage.files.formats import parquet_pages, parquet_writer
+from tidelake.storage.files.reader import read_data_file
 from tidelake.storage.read import late_materialization, snapshot_reader
-from tidelake.storage.read.predicate import col
+from tidelake.storage.read.predicate import And, Not, col
 from tidelake.table import Table
 
 _ROWS: Final = 2_000
@@ -85,7 +86,7 @@ def test_rows_that_a_filter_finds_are_those_of_a_read_of_all_columns_at_once(
     for column in SCALARS:
         condition = random.choice([ours for ours, _ in simple_conditions(column, random)])
         if random.random() < 0.5:
-            condition = ~condition & (col("n") < random.randrange(_ROWS))
+            condition = And((Not(condition), col("n") < random.randrange(_ROWS)))
         reads.append((["n", *random.sample([c.name for c in SCALARS], k=6)], condition))
     found = [repr(table.scan(columns=columns, filter=condition).to_arrow().to_pylist()) for columns, condition in reads]
     assert bool(pages_read) == (kind != "orc")
@@ -117,7 +118,7 @@ def test_a_file_without_a_found_row_is_read_no_further(
 ) -> None:
     table = texts(tmp_path)
     read: list[list[str]] = []
-    original = snapshot_reader.read_data_file
+    original = read_data_file
 
     def noted(*arguments: Any, **options: Any) -> Any:
         read.append([f.name for f in options["read_fields"]])
