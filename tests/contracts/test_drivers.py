@@ -319,6 +319,7 @@ FORMATS: Final[Mapping[str, Callable[[Sequence[Change]], Iterator[Record]]]] = {
 }
 
 
+@pytest.mark.interop
 @pytest.mark.parametrize("name", FORMATS)
 def test_both_drivers_give_the_same_table_for_random_changes(
     name: str, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory

@@ -96,6 +96,7 @@ def test_a_query_begins_where_the_service_ended_whatever_the_configured_start_is
         assert found == shop.expected_rows(table).to_pylist()
 
 
+@pytest.mark.interop
 def test_a_checkpoint_directory_that_another_driver_has_overtaken_has_one_remedy_that_works(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -120,6 +121,7 @@ def test_a_checkpoint_directory_that_another_driver_has_overtaken_has_one_remedy
         assert found == shop.expected_rows(table).to_pylist()
 
 
+@pytest.mark.interop
 def test_tables_that_are_new_to_query_and_service_begin_at_the_configured_position(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -329,6 +331,7 @@ def test_a_kafka_setting_reaches_the_connector_or_is_refused_or_named(
     assert [reaches, refused, named].count(True) == 1
 
 
+@pytest.mark.interop
 def test_compressed_files_and_appended_lines_are_read_like_in_the_service(spark: SparkSession, tmp_path: Path) -> None:
     shop = write_shop_log(tmp_path / "log")
     lines = [line for path in sorted((tmp_path / "log").iterdir()) for line in path.read_bytes().splitlines(True)]
