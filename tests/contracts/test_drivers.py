@@ -297,7 +297,8 @@ ALIKE: Final = {
     "columns that are renamed, masked and left out, with a new one": History(
         lines_of([A, change("c", {"id": 2, "note": "b", "email": "x@y.z"}), GROWN, change("d", None, {"id": 1})]),
         SHAPED.replace(
-            "options:", "rename_columns: {note: text}, drop_columns: [extra], masks: {email: hash}, options:"
+            "options:",
+            "rename_columns: {note: text}, drop_columns: [extra], masks: {email: hash}, columns: {email: STRING}, options:",
         ),
     ),
     "only some columns, and a key that changes under a mask": History(
