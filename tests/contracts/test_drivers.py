@@ -281,6 +281,15 @@ ALIKE: Final = {
     "a value that no wider type holds": History(
         lines_of([change("c", {"id": 1, "n": 1}), change("c", {"id": 2, "n": "text"})]), TYPED
     ),
+    "a key that outgrows its column": History(
+        lines_of([A, B, change("c", {"id": 3_000_000_000, "note": "c"}), change("u", {"id": 1, "note": "d"})]),
+        ORDERS.replace("options:", "columns: {id: INT}, options:"),
+    ),
+    "a key that outgrows its column in a table that must not be rewritten": History(
+        lines_of([A, B, change("c", {"id": 3_000_000_000, "note": "c"})]),
+        "schema_evolution: {exclude: [alter.column.type]}\n"
+        + ORDERS.replace("options:", "columns: {id: INT}, options:"),
+    ),
     "a column that is not to be added": History(lines_of([A, GROWN]), "schema_evolution: {mode: exception}\n" + ORDERS),
     "a column that is passed over": History(
         lines_of([A, GROWN, B]), "schema_evolution: {exclude: [add.column]}\n" + ORDERS
@@ -298,7 +307,8 @@ ALIKE: Final = {
         lines_of([A, change("c", {"id": 2, "note": "b", "email": "x@y.z"}), GROWN, change("d", None, {"id": 1})]),
         SHAPED.replace(
             "options:",
-            "rename_columns: {note: text}, drop_columns: [extra], masks: {email: hash}, columns: {email: STRING}, options:",
+            "rename_columns: {note: text}, drop_columns: [extra], masks: {email: hash}, "
+            "columns: {email: STRING}, options:",
         ),
     ),
     "only some columns, and a key that changes under a mask": History(
