@@ -226,9 +226,6 @@ def test_a_table_that_cannot_be_created_ends_the_query_with_the_reason(spark: Sp
     ("more", "message"),
     [
         pytest.param(
-            "errors: {tolerance: 3}", r"errors\.tolerance: Spark's tasks have no common counter", id="a count"
-        ),
-        pytest.param(
             "schema_evolution: {include: [add.column, drop.column]}",
             "drop.column: a column is renamed",
             id="a dropped column",
@@ -247,14 +244,10 @@ def test_settings_unsupported_on_spark_are_refused(
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"masks": {"email": "redact"}}, "masks and filter: Spark's tasks write whole records"),
-        ({"filter": "id > 3"}, "masks and filter: Spark's tasks write whole records"),
-        ({"drop_columns": ["note"]}, "drop_columns"),
         ({"paused": True}, "paused: a Spark query has no quarantine"),
-        ({"deletes": "soft"}, "mode: append and deletes: soft: Spark's tasks write changes as the source made them"),
-        ({"mode": "append"}, "mode: append and deletes: soft: Spark's tasks write changes as the source made them"),
+        ({"deletes": "soft"}, "deletes: soft: Spark's tasks write a delete without the row that it deletes"),
     ],
-    ids=["a mask", "a filter", "a dropped column", "a pause", "soft deletes", "a history"],
+    ids=["a pause", "soft deletes"],
 )
 def test_settings_of_a_table_unsupported_on_spark_are_refused(
     tmp_path: Path, given: dict[str, Any], message: str
