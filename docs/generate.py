@@ -10,7 +10,6 @@ import importlib
 import pkgutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from inspect import cleandoc
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,8 +21,8 @@ import tidelake
 from tidelake.cli.exits import exit_code
 from tidelake.errors import TidelakeError
 from tidelake.ingest import settings, source_settings
+from tidelake.ingest.config.config_schema import explained
 from tidelake.ingest.formats.base import FailureKind, Skipped
-from tidelake.ingest.formats.registry import FORMATS
 from tidelake.ingest.monitoring.metric_list import METRICS
 from tidelake.storage.commit.concurrency_rules import ConcurrencyRules
 from tidelake.storage.model.options import Operation, TableOptions
@@ -71,15 +70,10 @@ def configuration() -> str:
         ("`metrics`", "metrics.", settings.MetricsSettings),
         ("`request_prices`", "request_prices.", settings.RequestPricesSettings),
     ):
-        intro, meanings = _explained(kind)
-        meanings = {name: meaning.replace("{formats}", _format_names()) for name, meaning in meanings.items()}
+        intro, texts = explained(kind)
+        meanings = {name: meaning.replace("|", "\\|") for name, meaning in texts.items()}
         sections += [part for part in (f"## {title}", intro, _settings_table(path, kind, meanings)) if part]
     return "\n\n".join(sections)
-
-
-def _format_names() -> str:
-    *names, last = (f"`{name}`" for name in FORMATS)
-    return f"{', '.join(names)} or {last}"
 
 
 def _settings_table(path: str, kind: type[msgspec.Struct], meanings: dict[str, str]) -> str:
@@ -93,21 +87,6 @@ def _settings_table(path: str, kind: type[msgspec.Struct], meanings: dict[str, s
         cells = (f"`{path}{name}`", _type_text(field.type), _default_text(field), meanings.get(name, ""))
         rows.append("| " + " | ".join(cells) + " |")
     return "\n".join(rows)
-
-
-def _explained(kind: type[msgspec.Struct]) -> tuple[str, dict[str, str]]:
-    """Return the docstring's intro, and each setting's meaning: a line `name: meaning`, continued on indented lines."""
-    intro: list[str] = []
-    meanings: dict[str, list[str]] = {}
-    part = intro
-    for line in cleandoc(kind.__doc__ or "").splitlines():
-        name, _, meaning = line.partition(": ")
-        if name in kind.__struct_fields__:
-            part = meanings[name] = [meaning]
-        else:
-            part.append(line.strip())
-    texts = {name: " ".join(part).strip().replace("|", "\\|") for name, part in meanings.items()}
-    return " ".join(intro).strip(), texts
 
 
 def _type_text(kind: inspect.Type) -> str:

@@ -60,6 +60,14 @@ _UNSUPPORTED_SETTINGS: Final[Mapping[str, tuple[str, str]]] = {
 CONNECT_NAMES: Final = frozenset({*_EQUIVALENT_SETTINGS, *_FIXED_BEHAVIOR, *_UNSUPPORTED_SETTINGS})
 
 
+def accepted_names() -> dict[str, str | list[Any]]:
+    """Return each name that a configuration may have, with the setting of `errors` it means, or its only value: as
+    text, and as YAML reads it.
+    """
+    fixed = {name: [only, {"true": True, "0": 0}[only]] for name, (only, _, _) in _FIXED_BEHAVIOR.items()}
+    return {name: str(setting[-1]) for name, setting in _EQUIVALENT_SETTINGS.items()} | fixed
+
+
 def take_connect_names(given: ConfigLayers, before: Mapping[Path, SettingPlace]) -> None:
     """Replace Kafka Connect's names in the newest layer by Tidelake's settings.
 

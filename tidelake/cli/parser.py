@@ -82,6 +82,7 @@ def _add_ingest(verbs: Verbs) -> None:
 
     ingest_run.add_run(verbs)
     ingest_plan.add_plan(verbs)
+    ingest_plan.add_schema(verbs)
     ingest_status.add_status(verbs)
     ingest_tables.add_requests(verbs)
 

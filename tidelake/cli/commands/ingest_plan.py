@@ -1,4 +1,4 @@
-"""`tidelake ingest plan`: shows where a pipeline would start, and what it would write."""
+"""`tidelake ingest plan` and `schema`: where a pipeline would start and what it would write; what it may contain."""
 
 from __future__ import annotations
 
@@ -34,6 +34,23 @@ def add_plan(verbs: Verbs) -> None:
         help="read the newest RECORDS records and estimate one hour: commits, files, bytes",
     )
     add_recovery_flags(parser)
+
+
+def add_schema(verbs: Verbs) -> None:
+    command(
+        verbs,
+        "schema",
+        schema,
+        "print the JSON schema of a configuration, for editors",
+        "An editor with a YAML language server then completes settings, explains them, and marks misspelt ones.",
+    )
+
+
+def schema(out: CommandOutput) -> None:
+    """Print it, whatever the form of the output."""
+    from tidelake.ingest.config.config_schema import config_schema
+
+    out.document(config_schema())
 
 
 def plan(

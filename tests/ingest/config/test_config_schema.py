@@ -1,0 +1,126 @@
+"""The JSON schema accepts the configurations of the documentation, and refuses what a run refuses by name or type."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import jsonschema
+import pytest
+import yaml
+
+from tidelake.errors import ConfigError
+from tidelake.ingest.config.config import parse_config
+from tidelake.ingest.config.config_schema import config_schema
+
+TOP: Final = Path(__file__).parents[3]
+VALIDATOR: Final = jsonschema.Draft202012Validator(config_schema())
+WHOLE: Final = """
+warehouse: lake
+source: {type: kafka, bootstrap_servers: 'a:9092', topics: [orders], start: {offsets: {orders: {0: 5}}}}
+tables: [{name: shop.orders, options: {bucket: 4}, schema_evolution: {mode: evolve}}]
+errors: {tolerance: all, dead_letters: {table: shop.bad}}
+"""
+
+
+def shipped() -> Iterator[tuple[str, Any]]:
+    """Each configuration in a page, an example or a manifest, and where it is."""
+    for page in [TOP / "README.md", *sorted((TOP / "docs").glob("*.md"))]:
+        for number, block in enumerate(re.findall(r"^```yaml\n(.*?)^```", page.read_text("utf-8"), re.M | re.S)):
+            yield from configurations(f"{page.name}:{number}", block)
+    for folder in ("docker", "deploy/kubernetes", "examples"):
+        for path in sorted((TOP / folder).rglob("*.yaml")):
+            yield from configurations(path.name, path.read_text("utf-8"))
+
+
+def configurations(name: str, text: str) -> Iterator[tuple[str, Any]]:
+    try:
+        documents = list(yaml.safe_load_all(text))
+    except yaml.YAMLError:
+        return
+    for document in documents:
+        if isinstance(document, dict) and {"source", "tables", "warehouse"} <= document.keys():
+            yield name, document
+        elif isinstance(document, dict) and document.get("kind") == "ConfigMap":
+            for file, inner in document["data"].items():
+                yield from configurations(f"{name}:{file}", inner)
+
+
+SHIPPED: Final = list(shipped())
+
+
+def test_configurations_of_pages_and_manifests_are_found() -> None:
+    names = {name.partition(":")[0] for name, _ in SHIPPED}
+    assert {"README.md", "tidelake.yaml", "configuration.md"} <= names
+
+
+@pytest.mark.parametrize(("name", "configuration"), SHIPPED, ids=[name for name, _ in SHIPPED])
+def test_the_schema_accepts_each_of_them(name: str, configuration: Any) -> None:
+    assert [error.message for error in VALIDATOR.iter_errors(configuration)] == [], name
+
+
+def test_the_schema_is_one_of_the_dialect_it_names() -> None:
+    jsonschema.Draft202012Validator.check_schema(config_schema())
+
+
+def test_every_setting_is_explained() -> None:
+    unexplained = [
+        f"{name}.{setting}"
+        for name, definition in config_schema()["$defs"].items()
+        for setting, described in definition["properties"].items()
+        if setting != "type" and not setting.startswith("errors.") and not described.get("description")
+    ]
+    # The names of Kafka Connect below `errors`, which mean no setting.
+    assert unexplained == [
+        "ErrorSettings.log.enable",
+        "ErrorSettings.deadletterqueue.context.headers.enable",
+        "ErrorSettings.retry.timeout",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("written", "instead"),
+    [
+        ("warehouse: lake", "warehouse: lake\nwarehose: x"),
+        ("topics:", "topic:"),
+        ("bootstrap_servers", "bootstrap.servers"),
+        ("type: kafka", "type: kafak"),
+        ("offsets:", "offset:"),
+        ("0: 5", "0: -5"),
+        ("options:", "option:"),
+        ("name: shop.orders", "name: orders"),
+        ("mode: evolve", "mode: evolved"),
+        ("tolerance: all", "tolerance: some"),
+        ("tolerance: all", "log.enable: false"),
+        ("tolerance: all", "retry.timeout: 5"),
+        ("table: shop.bad", "tabel: shop.bad"),
+        ("bucket: 4", "bucket: [4]"),
+    ],
+)
+def test_the_schema_refuses_what_a_run_refuses(written: str, instead: str) -> None:
+    text = WHOLE.replace(written, instead)
+    assert text != WHOLE
+    with pytest.raises(ConfigError):
+        parse_config(text, "shop.yaml", pipeline="shop")
+    assert not VALIDATOR.is_valid(yaml.safe_load(text))
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "",
+        "pipeline: other",
+        "errors.tolerance: none",
+        "errors.retry.timeout: 0",
+        "mask_salt: s",
+        "write: {memory_bytes: 100000000}",
+        "format: canal-json",
+    ],
+)
+def test_the_schema_accepts_what_a_run_accepts(more: str) -> None:
+    text = (WHOLE if "tolerance" not in more else WHOLE.replace("tolerance: all, ", "")) + more
+    parse_config(text, "shop.yaml", pipeline="shop")
+    given = {str(key): value for key, value in yaml.safe_load(text).items()}
+    assert [error.message for error in VALIDATOR.iter_errors(given)] == []
