@@ -22,7 +22,7 @@ SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int64()
 def table(tmp_path: Path) -> tidelake.Table:
     catalog = tidelake.open_catalog(str(tmp_path / "lake"))
     catalog.create_database("shop")
-    options = {"bucket": "2", "changelog-producer": "input"}
+    options = {"bucket": "2", "changelog-producer": "input", "num-sorted-run.compaction-trigger": "100"}
     return catalog.create_table("shop.t", SCHEMA, primary_key=["id"], options=options)
 
 
