@@ -61,8 +61,21 @@ def test_a_loop_started_by_a_synchronous_test_is_watched_on_request() -> None:
         asyncio.run(careless())
 
 
-async def test_the_event_loop_runs_in_debug_mode() -> None:
-    assert asyncio.get_running_loop().get_debug()
+@pytest.mark.parametrize("schedule", ["call_soon", "call_later", "call_at"])
+async def test_scheduling_a_callback_from_another_thread_fails(schedule: str) -> None:
+    loop = asyncio.get_running_loop()
+    arguments: list[object] = [print] if schedule == "call_soon" else [0, print]
+    with pytest.raises(RuntimeError, match="Non-thread-safe operation"):
+        await asyncio.to_thread(getattr(loop, schedule), *arguments)
+    await asyncio.to_thread(loop.call_soon_threadsafe, lambda: None)
+
+
+async def test_creating_a_task_from_another_thread_fails() -> None:
+    loop = asyncio.get_running_loop()
+    work = asyncio.sleep(0)
+    with pytest.raises(RuntimeError, match="Non-thread-safe operation"):
+        await asyncio.to_thread(loop.create_task, work)
+    work.close()
 
 
 def test_a_test_that_blocks_is_reported_as_failed(tmp_path: Path) -> None:

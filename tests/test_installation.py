@@ -213,6 +213,7 @@ def test_the_command_line_runs_beside_code_of_the_same_names(
     assert "db.t" in printed
 
 
+@pytest.mark.interop
 @pytest.mark.timeout(900)  # four Python processes and a JVM start in turn
 @pytest.mark.needs("Spark")
 def test_spark_runs_a_job_that_ships_code_of_the_same_names(installation: Installation, tmp_path: Path) -> None:

@@ -57,6 +57,7 @@ def test_a_session_is_compared_line_by_line(expected: list[str], said: list[str]
     assert is_shown(expected, said) is shown
 
 
+@pytest.mark.interop
 @pytest.mark.parametrize(
     "page", sorted(path.name for path in DOCS.glob("*.md") if "```console" in path.read_text(encoding="utf-8"))
 )

@@ -19,7 +19,9 @@ from tidelake.ingest.derived.metadata_columns import deletion_times, metadata_ar
 from tidelake.ingest.formats.base import (
     DecodedBatch,
     DecodeFailure,
+    Decoder,
     FailureKind,
+    InferredTable,
     JsonView,
     OpenedFormat,
     TableRows,
@@ -27,12 +29,30 @@ from tidelake.ingest.formats.base import (
     TargetOf,
     UnavailableValues,
 )
+from tidelake.ingest.formats.renamed_columns import WrappingFormat
 from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.ingest.formats.table_rows import keep_records
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.storage.model.format import KIND_COLUMN, RowKind
 
 _ERRORS = (ValueError, pa.ArrowNotImplementedError)
+
+
+@dataclass(frozen=True)
+class DerivingFormat(WrappingFormat):
+    """A format whose decoders add derived columns.
+
+    derived: derived columns by the table's name. Rows of other tables are passed on unchanged. It may grow.
+    """
+
+    derived: Mapping[str, DerivedColumns]
+
+    def decoder(self, target_of: TargetOf) -> Decoder:
+        return DerivingDecoder(self.format, target_of, self.derived)
+
+    def infer_table(self, batch: RawBatch, row: int) -> InferredTable:
+        """Return the table of a record, without derived columns: the table's name is not known yet."""
+        return self.format.infer_table(batch, row)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -60,28 +60,9 @@ class TableSchemas:
         All rows are rewritten for wider columns of the key. Raises BadInput for a change that is impossible, and for a
         table that is too large to be rewritten.
         """
-        rewriting = [one for one in changes if isinstance(one, UpdateColumnType) and one.rewrites_keys]
-        others = [one for one in changes if one not in rewriting]
-        if others:
-            self._catalog.alter_table(table, others)
-        if rewriting:
-            self._rewrite(self._catalog.load(table), rewriting)
-        return self._catalog.load(table)
-
-    def _rewrite(self, table: TableContext, changes: Sequence[UpdateColumnType]) -> None:
-        command = rewrite_command(table.name, table.location, *(_set_type(change) for change in changes))
-        latest, limit = table.snapshots.latest(), self._rewrite_bytes_max(table.name)
-        nbytes = sum(entry.file.file_size for entry in live_entries(table, latest)) if latest is not None else 0
-        if nbytes > limit:
-            raise BadInput(
-                f"all rows must be rewritten for it, and {table.name} has {nbytes} bytes, while "
-                f"`schema_evolution.rewrite_keys_max_bytes` allows {limit}. Run "
-                f"`{command}`, or raise the setting"
-            )
-        if (sink := self._sinks.get(table.name)) is not None:
-            sink.writer.cancel_compactions()
-        snapshot_id = rewrite_table(table, changes, lambda made: self._catalog.alter_table(table.name, made))
-        _log.info("table rewritten", table=table.name, bytes=nbytes, snapshot=snapshot_id)
+        sink = self._sinks.get(table)
+        cancel = None if sink is None else sink.writer.cancel_compactions
+        return alter_table(self._catalog, table, changes, self._rewrite_bytes_max(table), cancel)
 
     def adopt(self, table: TableContext) -> None:
         """Read and write under this version of the schema from now on. All rows written before must be committed."""
@@ -102,6 +83,44 @@ class TableSchemas:
         target = self._router.target(table)
         assert target is not None, table
         return target
+
+
+def alter_table(
+    catalog: Catalog,
+    name: str,
+    changes: Sequence[SchemaChange],
+    rewrite_bytes_max: int,
+    before_rewrite: Callable[[], None] | None = None,
+) -> TableContext:
+    """Alter a table, and return it. All rows are rewritten for wider columns of the key.
+
+    rewrite_bytes_max: up to which size in bytes the table may be rewritten.
+    before_rewrite: called before the rows are rewritten.
+
+    Raises BadInput for a change that is impossible, and for a table that is too large to be rewritten.
+    """
+    rewriting = [one for one in changes if isinstance(one, UpdateColumnType) and one.rewrites_keys]
+    others = [one for one in changes if one not in rewriting]
+    if others:
+        catalog.alter_table(name, others)
+    if rewriting:
+        if before_rewrite is not None:
+            before_rewrite()
+        _rewrite(catalog, catalog.load(name), rewriting, rewrite_bytes_max)
+    return catalog.load(name)
+
+
+def _rewrite(catalog: Catalog, table: TableContext, changes: Sequence[UpdateColumnType], bytes_max: int) -> None:
+    command = rewrite_command(table.name, table.location, *(_set_type(change) for change in changes))
+    latest = table.snapshots.latest()
+    nbytes = sum(entry.file.file_size for entry in live_entries(table, latest)) if latest is not None else 0
+    if nbytes > bytes_max:
+        raise BadInput(
+            f"all rows must be rewritten for it, and {table.name} has {nbytes} bytes, while "
+            f"`schema_evolution.rewrite_keys_max_bytes` allows {bytes_max}. Run `{command}`, or raise the setting"
+        )
+    snapshot_id = rewrite_table(table, changes, lambda made: catalog.alter_table(table.name, made))
+    _log.info("table rewritten", table=table.name, bytes=nbytes, snapshot=snapshot_id)
 
 
 def _set_type(change: UpdateColumnType) -> str:

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from tidelake.checkpoint.routing import Routing
 from tidelake.ingest.derived.derived_columns import DerivedColumns
-from tidelake.ingest.derived.deriving_decoder import DerivingDecoder
+from tidelake.ingest.derived.deriving_decoder import DerivingFormat
 from tidelake.ingest.evolution.behavior import SchemaBehavior
 from tidelake.ingest.formats.base import Decoder, OpenedFormat, TargetOf
 from tidelake.ingest.settings import Config, TableSettings
@@ -63,11 +63,13 @@ class ConfiguredTables:
 
     def decoder(self, format_: OpenedFormat, target_of: TargetOf) -> Decoder:
         """Return the decoder of the records. It also gives tables their shape, and adds the derived columns."""
+        return self.format(format_).decoder(target_of)
+
+    def format(self, format_: OpenedFormat) -> OpenedFormat:
+        """Return the format of the records, whose decoders also give tables their shape and add derived columns."""
         if self._shapes_columns:
             format_ = ShapedFormat(format_, self.shapes)
-        if not self._derives_columns:
-            return format_.decoder(target_of)
-        return DerivingDecoder(format_, target_of, self.derived)
+        return DerivingFormat(format_, self.derived) if self._derives_columns else format_
 
     @property
     def masks_columns(self) -> bool:

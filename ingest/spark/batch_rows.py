@@ -113,6 +113,8 @@ class RawRecords:
     new_columns: columns that the table got for records of the query. Each has the offset of its first record, for each
         partition with such a record. For an update before it, the column is not an unavailable value: it did not exist.
     document_ids: the ids of MongoDB's documents in the table, as `DocumentIds.to_members` returns them.
+    is_history: see `tidelake.ingest.formats.base.Target`.
+    withholds: records of the table must not be kept or shown, because it masks columns.
     """
 
     format: OpenedFormat
@@ -126,6 +128,8 @@ class RawRecords:
     key_from_records: bool = True
     key_columns: tuple[str, ...] = ()
     document_ids: Mapping[str, Any] = field(default_factory=dict)
+    is_history: bool = False
+    withholds: bool = False
     has_order = True
     replaces = False
     is_converted = False  # rows may have unavailable values, which are looked up first
@@ -182,7 +186,7 @@ class _RawReader:
                 key_from_records=one.key_from_records,
                 key_columns=one.key_columns,
             )
-            target = replace(target, document_ids=DocumentIds.of(one.document_ids))
+            target = replace(target, document_ids=DocumentIds.of(one.document_ids), is_history=one.is_history)
             self._router.add_target(target if one.decisions is None else one.decisions.applied(target))
         self._needs: set[tuple[int, str]] = set()
         self._format = self._inputs[0].format
@@ -198,7 +202,9 @@ class _RawReader:
                 self._handle_failure(raw, failure)
             for table in decoded.tables:
                 number = self._numbers[table.target.name]
-                yield number, _ordered(_without_later_columns(table, raw, self._inputs[number].new_columns), raw)
+                one = self._inputs[number]
+                rows = _without_later_columns(table, raw, one.new_columns)
+                yield number, _ordered(rows, raw, withholds=one.withholds)
 
     def _target_of(self, source: SourceTable) -> Target | None:
         name = next(iter(self._numbers)) if self._takes_all else self._router.table_of(source)
@@ -212,7 +218,10 @@ class _RawReader:
 
     def _handle_failure(self, raw: RawBatch, failure: DecodeFailure) -> None:
         """Handle a failed record. Records that need a schema change don't become dead letters: rows would be lost."""
-        number = self._number_of(raw, failure)
+        known = self._known_number(failure)
+        number = self._number_of_topic(raw) if known is None else known
+        if self._inputs[number].withholds if known is not None else any(one.withholds for one in self._inputs):
+            failure = failure.withheld()
         decisions = self._inputs[number].decisions
         if failure.shadow is not None:  # renames and drops need an order, which a batch lacks; columns come with rows
             return
@@ -235,13 +244,15 @@ class _RawReader:
             self._needs.add(what)
             self._statistics.table(number).needs.append(need)
 
-    def _number_of(self, raw: RawBatch, failure: DecodeFailure) -> int:
-        """Return the number of the table for the dead letter: the record's table, or the first of its topic."""
+    def _known_number(self, failure: DecodeFailure) -> int | None:
+        """Return the number of the record's table; None if it is unknown."""
         if failure.target is not None:
             return self._numbers[failure.target.name]
         known = self._router.table_of(failure.source) if failure.source is not None and not self._takes_all else None
-        if known is not None:
-            return self._numbers[known]
+        return None if known is None else self._numbers[known]
+
+    def _number_of_topic(self, raw: RawBatch) -> int:
+        """Return the number of the first table of the topic, which gets the dead letters of unknown tables."""
         return next(number for number, one in enumerate(self._inputs) if takes_topic(one.topics, raw.topic))
 
 
@@ -273,7 +284,7 @@ def _without_later_columns(
     return replace(table, unavailable=table.unavailable.only(flags))
 
 
-def _ordered(table: TableRows, raw: RawBatch) -> pa.RecordBatch:
+def _ordered(table: TableRows, raw: RawBatch, *, withholds: bool) -> pa.RecordBatch:
     rows, n = table.rows, table.rows.num_rows
     orders = [
         pa.array([raw.topic], pa.string()).take(pa.array(np.zeros(n, np.int64))),
@@ -292,7 +303,9 @@ def _ordered(table: TableRows, raw: RawBatch) -> pa.RecordBatch:
             [name for name, flags in unavailable.columns.items() if flags[i]] for i in range(len(unavailable.rows))
         ]
         columns.append(pa.array(missing, pa.list_(pa.string())).take(position))
-        columns.append(pa.array(_dead_letter_lines(table, raw, unavailable.rows), pa.string()).take(position))
+        columns.append(
+            pa.array(_dead_letter_lines(table, raw, unavailable.rows, withholds=withholds), pa.string()).take(position)
+        )
         names += [UNAVAILABLE_COLUMN, DEAD_LETTER_COLUMN]
         columns += [column.take(position) for column in unavailable.keys.columns]
         names += [OLD_KEY_PREFIX + name for name in unavailable.keys.schema.names]
@@ -303,15 +316,14 @@ def _ordered(table: TableRows, raw: RawBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, names=names)
 
 
-def _dead_letter_lines(table: TableRows, raw: RawBatch, rows: NDArray[np.int64]) -> list[str]:
+def _dead_letter_lines(table: TableRows, raw: RawBatch, rows: NDArray[np.int64], *, withholds: bool) -> list[str]:
     """Return the dead letters of these rows' records, in case their values are not found."""
     numbers = np.searchsorted(raw.offsets, table.offsets[rows])
-    return [
-        dead_letter_line(
-            raw, DecodeFailure(int(number), int(raw.offsets[number]), FailureKind.UNKNOWN_VALUE, NO_OLD_ROW_REASON)
-        )
+    failures = (
+        DecodeFailure(int(number), int(raw.offsets[number]), FailureKind.UNKNOWN_VALUE, NO_OLD_ROW_REASON)
         for number in numbers
-    ]
+    )
+    return [dead_letter_line(raw, failure.withheld() if withholds else failure) for failure in failures]
 
 
 def order_columns(names: Sequence[str]) -> list[str]:

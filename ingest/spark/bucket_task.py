@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tidelake.compaction.compact_manager import compact_manager_factory
 from tidelake.compaction.scheduler import InlineScheduler
 from tidelake.errors import BadInput
-from tidelake.ingest.formats.base import TableRows, Target, UnavailableValues
+from tidelake.ingest.formats.base import WITHHELD_REASON, TableRows, Target, UnavailableValues
 from tidelake.ingest.spark.batch_rows import (
     DEAD_LETTER_COLUMN,
     OLD_KEY_PREFIX,
@@ -227,7 +227,8 @@ class TableTask:
         if not found.reasons:
             return kept
         lost_rows = rows.take(pa.array(list(found.reasons)))
-        reasons = list(found.reasons.values())
+        is_withheld = isinstance(self.input, RawRecords) and self.input.withholds
+        reasons = [WITHHELD_REASON if is_withheld else reason for reason in found.reasons.values()]
         if not (isinstance(self.input, RawRecords) and self.input.keeps_dead_letters):
             topic, partition, offset = (lost_rows.column(f"{ORDER_PREFIX}{i}")[0].as_py() for i in range(3))
             remedy = bad_record_remedy(self.input) if isinstance(self.input, RawRecords) else "Correct the rows"

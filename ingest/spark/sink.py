@@ -31,7 +31,7 @@ from pyspark.sql import DataFrame
 from tidelake.checkpoint.offsets import TopicPartition
 from tidelake.checkpoint.routing import takes_topic
 from tidelake.compaction.fixed_bucket_batch import Rescale
-from tidelake.errors import BadInput, BatchOutdated, CommitConflict
+from tidelake.errors import BadInput, BatchOutdated, CommitConflict, RecordRefused
 from tidelake.ingest.dead_letter_table import DeadLetterTable
 from tidelake.ingest.formats.document_ids import DocumentIds
 from tidelake.ingest.formats.registry import open_format
@@ -42,6 +42,7 @@ from tidelake.ingest.spark.batch_position import BatchPosition, Ranges
 from tidelake.ingest.spark.batch_rows import BatchInput, RawRecords, TypedColumns
 from tidelake.ingest.spark.batch_statistics import BatchStatistics, BatchTableStatistics, SchemaNeed
 from tidelake.ingest.spark.batch_write import BatchChunks, TaskOutput, decoded, offsets_of, run_in_parallel
+from tidelake.ingest.spark.dead_letter_budget import DeadLetterBudget
 from tidelake.ingest.spark.maintenance import maintenance
 from tidelake.ingest.spark.operator_state import keep_state
 from tidelake.ingest.spark.query_runs import WRITTEN_BATCHES, Target, query_id, run_id
@@ -316,7 +317,7 @@ class TableBatch:
         try:
             published = self._publish(written)
         except CommitConflict as conflict:
-            TableCommit(self.context, self._user).abort(written.messages)  # no snapshot was published
+            self.abort(written)  # no snapshot was published
             if is_last or isinstance(conflict, BatchOutdated):
                 raise
             _log.warning("batch is written again", table=self.context.name, batch_id=self._batch_id, why=str(conflict))
@@ -326,6 +327,10 @@ class TableBatch:
         if published is not None and self.sink.guard is None:
             maintenance.committed(self.context, self._user, published)
         return True
+
+    def abort(self, written: TaskOutput) -> None:
+        """Delete the files of a batch that is not committed."""
+        TableCommit(self.context, self._user).abort(written.messages)
 
     def _publish(self, written: TaskOutput) -> int | None:
         if self.sink.overwrite is None:
@@ -387,18 +392,20 @@ def write_batch(
     batch_id: int,
     schemas: SchemaFollower | None = None,
     observer: BatchObserver | None = None,
+    budget: DeadLetterBudget | None = None,
 ) -> list[int]:
     """Write a batch to the tables of several sinks. Raw records of one format are decoded once.
 
     schemas: for `RawRecords.decisions`. Schema changes are made before any row of the batch is written. A crash in
         between needs no repair: the batch is decoded again, and then fits.
+    budget: how many dead letters the run may keep; None for any number.
 
     Returns the ids of the new snapshots. Raises the first error. Tables that are committed by then stay committed; a
     repeated batch skips them.
     """
     check_session(batch.sparkSession)
     with explained_task_errors():
-        return _write_batch(sinks, batch, batch_id, schemas, observer)
+        return _write_batch(sinks, batch, batch_id, schemas, observer, budget)
 
 
 def _write_batch(
@@ -407,6 +414,7 @@ def _write_batch(
     batch_id: int,
     schemas: SchemaFollower | None,
     observer: BatchObserver | None,
+    budget: DeadLetterBudget | None,
 ) -> list[int]:
     """See `write_batch`."""
     query = query_id(batch)
@@ -415,7 +423,7 @@ def _write_batch(
         opened = list(threads.map(lambda one: one.open(batch_id, query), sinks))
     run = run_id(batch, query)
     due = [one for one in opened if not one.is_committed(offsets, run)]
-    made = _write_due(due, batch, batch_id, query, schemas, observer) if due else []
+    made = _write_due(due, batch, batch_id, query, schemas, observer, budget) if due else []
     if opened and not due:
         keep_state(batch)
     if run is not None:
@@ -431,18 +439,23 @@ def _write_due(
     query: str | None,
     schemas: SchemaFollower | None,
     observer: BatchObserver | None,
+    budget: DeadLetterBudget | None,
 ) -> list[int]:
     """See `write_batch`."""
     while True:
         with decoded(batch, [(one.context, one.input) for one in due]) as rows:
             needs = {due[number].sink.table: of.needs for number, of in rows.statistics.tables.items() if of.needs}
             if schemas is None or not needs or not schemas.follow(needs):
-                return _write_decoded(due, rows, batch_id, observer)
+                return _write_decoded(due, rows, batch_id, observer, budget)
         due = [schemas.with_decisions(one.sink).open(batch_id, query) for one in due]
 
 
 def _write_decoded(
-    due: Sequence[TableBatch], rows: BatchChunks, batch_id: int, observer: BatchObserver | None
+    due: Sequence[TableBatch],
+    rows: BatchChunks,
+    batch_id: int,
+    observer: BatchObserver | None,
+    budget: DeadLetterBudget | None,
 ) -> list[int]:
     """See `write_batch`."""
     statistics = rows.statistics
@@ -454,10 +467,20 @@ def _write_decoded(
     left = list(range(len(due)))
     for attempt in range(1, _ATTEMPTS + 1):
         written = {number: due[number].in_buckets(rows, of) for number, of in rows.write(left, batch_id).items()}
+        letters = {n: [*statistics.table(n).dead_letters, *of.dead_letters] for n, of in written.items()}
+        if budget is not None:
+            try:
+                budget.check([line for lines in letters.values() for line in lines])
+            except RecordRefused:
+                for number, of in written.items():
+                    due[number].abort(of)
+                raise
         is_last = attempt == _ATTEMPTS
         left = run_in_parallel(
             {n: partial(_commit, due[n], statistics, n, written[n], is_last, observer) for n in left}
         )
+        if budget is not None:
+            budget.keep(sum(len(lines) for n, lines in letters.items() if n not in left))
         if not left:
             break
     return [one.published for one in due if one.published is not None]

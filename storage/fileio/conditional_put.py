@@ -69,7 +69,7 @@ def require_conditional_put(store: ObjectStore, key: str, place: str) -> None:
         fault = f"it cannot create an object only if absent ({first_paragraph(error)})"
     finally:
         with suppress(BaseError, OSError):
-            obstore.delete(store, test_key)
+            retry_incomplete(lambda: obstore.delete(store, test_key))
     raise UnsupportedFeature(
         place,
         f"{fault}; two commits could overwrite one another",
@@ -83,4 +83,4 @@ def _put_with_mark(store: ObjectStore, key: str, data: bytes, mark: str) -> None
 
 def _read_mark(store: ObjectStore, key: str) -> str | None:
     """Raise FileNotFoundError."""
-    return obstore.get(store, key, options={"head": True}).attributes.get(_MARK)
+    return retry_incomplete(lambda: obstore.get(store, key, options={"head": True}).attributes.get(_MARK))

@@ -111,7 +111,7 @@ class ObjectStoreFileIO:
         if known is not None and known.is_whole:
             return known.data
         with as_os_errors(path), CountedRequest(Operation.GET, path):
-            data = obstore.get(store, key).bytes().to_bytes()
+            data = retry_incomplete(lambda: obstore.get(store, key).bytes().to_bytes())
         self._cache.put(self._options, path, KnownPart(len(data), 0, data))
         return data
 
@@ -125,7 +125,8 @@ class ObjectStoreFileIO:
         known = self._cache.get(self._options, path)
         if known is None:
             with as_os_errors(path), CountedRequest(Operation.GET, path):
-                known = _beginning(store, key) if key.endswith(_INDEX_SUFFIX) else _end(store, key)
+                ask = _beginning if key.endswith(_INDEX_SUFFIX) else _end
+                known = retry_incomplete(lambda: ask(store, key))
             self._cache.put(self._options, path, known)
         fetch: Callable[[int, int], Buffer] = partial(_fetch, store, key, path)
         if self._disk is not None:
@@ -138,7 +139,7 @@ class ObjectStoreFileIO:
             return False
         with as_os_errors(path), CountedRequest(Operation.HEAD, path):
             try:
-                obstore.head(store, key)
+                retry_incomplete(lambda: obstore.head(store, key))
             except FileNotFoundError:
                 return False
         return True
@@ -146,7 +147,7 @@ class ObjectStoreFileIO:
     def size_bytes(self, path: str) -> int:
         store, key = self._locate_file(path)
         with as_os_errors(path), CountedRequest(Operation.HEAD, path):
-            return obstore.head(store, key)["size"]
+            return retry_incomplete(lambda: obstore.head(store, key)["size"])
 
     def list_directory(self, path: str) -> list[FileStatus]:
         """`modified_ms` of a directory is 0, because stores do not record it."""
@@ -270,12 +271,12 @@ def _beginning(store: ObjectStore, key: str) -> KnownPart:
 
 def _fetch(store: ObjectStore, key: str, path: str, start: int, end: int) -> Bytes:
     with as_os_errors(path), CountedRequest(Operation.GET, path):
-        return obstore.get_range(store, key, start=start, end=end)
+        return retry_incomplete(lambda: obstore.get_range(store, key, start=start, end=end))
 
 
 def _copy(store: ObjectStore, entry: ObjectMeta, target: str) -> None:
     try:
-        obstore.copy(store, entry["path"], target)
+        retry_incomplete(lambda: obstore.copy(store, entry["path"], target))
     except FileNotFoundError:
         if entry["size"]:
             raise  # an empty object may be Hadoop's mark of a directory, which is listed under a wrong name
@@ -296,7 +297,7 @@ def _delete(store: ObjectStore, keys: list[str], path: str) -> None:
         except FileNotFoundError:  # S3 ignores a missing object; other stores raise an error and stop there
             for key in keys:
                 with suppress(FileNotFoundError):
-                    obstore.delete(store, key)
+                    retry_incomplete(partial(obstore.delete, store, key))
 
 
 def _pages(entries: int) -> int:

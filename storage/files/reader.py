@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, compress
 from typing import Final, Protocol, TypeVar
 
 import numpy as np
@@ -51,7 +51,7 @@ class PruningPredicate(Protocol):
     def may_match(self, bounds: Bounds, schema: pa.Schema) -> NDArray[np.bool_] | None: ...
 
 
-def read_data_file(
+def read_data_file(  # noqa: PLR0913 - one parameter per part of a read
     context: TableContext,
     file: DataFileMeta,
     path: str,
@@ -63,6 +63,7 @@ def read_data_file(
     predicate: PruningPredicate | None = None,
     deleted: NDArray[np.int64] | None = None,
     selected: BitMap | None = None,
+    use_threads: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a data file in file order, in batches with the columns `read_fields`.
 
@@ -77,7 +78,9 @@ def read_data_file(
     batch_bytes: the maximum size of a batch, unless a single row is larger.
     predicate: excludes row groups without matching rows. Other row groups are returned completely.
     deleted: the positions of rows in the file to leave out (its deletion vector).
-    selected: the positions of rows to return; None means all. Row groups without such rows are not read.
+    selected: the positions of rows to return; None means all. Row groups without such rows are not read, nor pages of
+        local Parquet files.
+    use_threads: decode columns side by side. For a reader that waits for these rows alone; a merge reads several files.
 
     Raises CorruptFile. Raises UnsupportedFeature for formats and values that can't be read.
     """
@@ -98,6 +101,8 @@ def read_data_file(
         batch_rows=batch_rows,
         batch_bytes=batch_bytes,
         chunk_filter=plan.chunk_filter(context, predicate, rows),
+        wanted_rows=rows,
+        use_threads=use_threads,
     )
 
     def as_read(live: tuple[pa.RecordBatch, pa.Array | None]) -> Iterator[pa.RecordBatch]:
@@ -163,8 +168,10 @@ class _Rows:
         self._path = path
         self._is_checked = False
         self._wants_positions = wants_positions
-        # For each part that the format returns: its end among the returned rows, and the number of skipped rows before.
+        # For each part that the format reads: its end among the rows of these parts, and the number of skipped rows
+        # before it.
         self._ends, self._left_out = np.array([expected]), np.array([0])
+        self._returned: NDArray[np.int64] | None = None  # the positions of the returned rows; None: all of these parts
         self._is_live: NDArray[np.bool_] | None = None  # for each row that the format returns
         if selected is not None:
             if len(selected) and selected.max() >= expected:
@@ -187,17 +194,27 @@ class _Rows:
         self._check(int(np.sum(row_counts)))
         kept = maybe
         if self._is_live is not None and len(row_counts):
-            ends = np.cumsum(row_counts)
-            live = np.concatenate([[0], np.cumsum(self._is_live)])
-            has_live = live[ends] > live[ends - row_counts]
+            parts = np.split(self._is_live, np.cumsum(row_counts)[:-1])
+            has_live = np.array([part.any() for part in parts])
             kept = has_live if kept is None else kept & has_live
+            self._is_live = np.concatenate([self._is_live[:0], *compress(parts, kept)])
         if kept is None:
             return None
-        if self._is_live is not None:
-            self._is_live = self._is_live[np.repeat(kept, row_counts)]
         self._ends = np.cumsum(row_counts[kept])
         self._left_out = np.cumsum(np.where(kept, 0, row_counts))[kept]
         return kept
+
+    def of_parts(self) -> NDArray[np.bool_] | None:
+        """See `WantedRows`."""
+        return self._is_live
+
+    def returned(self, rows: NDArray[np.bool_]) -> None:
+        """See `WantedRows`."""
+        numbers = np.flatnonzero(rows).astype(np.int64)
+        if self._wants_positions:
+            self._returned = self._in_file(numbers)
+        if self._is_live is not None:
+            self._is_live = self._is_live[numbers]
 
     def live(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, pa.Array | None]]:
         """Yield the rows to return, with their positions if wanted.
@@ -222,9 +239,19 @@ class _Rows:
             self._check(found)
 
     def _positions(self, begin: int, end: int) -> pa.Array:
-        numbers = np.arange(begin, end, dtype=np.int64)
+        if self._returned is not None:
+            return pa.array(self._returned[begin:end])
+        first, last = np.searchsorted(self._ends, [begin, end - 1], side="right")
+        if first == last:
+            skipped = self._left_out[min(first, len(self._ends) - 1)]
+            return pa.array(np.arange(begin + skipped, end + skipped, dtype=np.int64))
+        return pa.array(self._in_file(np.arange(begin, end, dtype=np.int64)))
+
+    def _in_file(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the positions in the file of rows that are counted within the parts that are read."""
         parts = np.searchsorted(self._ends, numbers, side="right")
-        return pa.array(numbers + self._left_out[np.minimum(parts, len(self._ends) - 1)])
+        found: NDArray[np.int64] = numbers + self._left_out[np.minimum(parts, len(self._ends) - 1)]
+        return found
 
     def _check(self, found: int) -> None:
         self._is_checked = True
@@ -351,13 +378,15 @@ class _ReadPlan:
     def chunk_filter(
         self, context: TableContext, predicate: PruningPredicate | None, rows: _Rows
     ) -> ChunkFilter | None:
-        if predicate is None:
+        if predicate is None and rows.of_parts() is None:
             return None
 
         def keep(chunks: Bounds) -> NDArray[np.bool_] | None:
-            kept = predicate.may_match(
-                lambda name: self.bounds(context.schema.by_name[name], chunks), context.schema.arrow
-            )
+            kept = None
+            if predicate is not None:
+                kept = predicate.may_match(
+                    lambda name: self.bounds(context.schema.by_name[name], chunks), context.schema.arrow
+                )
             return rows.chunks(chunks("").row_count.to_numpy(), kept)
 
         return keep

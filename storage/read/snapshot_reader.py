@@ -5,9 +5,9 @@ Source: Java `operation/MergeFileSplitRead.java`, `RawFileSplitRead.java`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain, starmap
 from typing import Final
 
@@ -35,6 +35,7 @@ from tidelake.storage.read.arrow_expressions import matching_rows
 from tidelake.storage.read.evolution.row_id_group_reader import RowIdGroupReader
 from tidelake.storage.read.evolution.tracked_columns import tracked_schema
 from tidelake.storage.read.expired_snapshots import raise_if_snapshot_expired
+from tidelake.storage.read.late_materialization import Batches, matching_positions
 from tidelake.storage.read.predicate import Predicate
 from tidelake.storage.read.row_masks import row_mask
 from tidelake.storage.read.sections_ahead import bytes_ahead, read_side_by_side
@@ -164,7 +165,7 @@ class SnapshotReader:
         has_kinds = self.context.schema.has_primary_key
         fields = [*self._output_fields, *([KIND_FIELD] if needs_kinds and has_kinds else [])]
         fields += self._tracked_fields
-        batches = self._read_run(run, bucket, fields, batch_size([run]), self.predicate)
+        batches = self._read_run(run, bucket, fields, batch_size([run]), self.predicate, use_threads=True)
         if not self._keeps_kinds:
             return drop_retracts(batches)
         return batches if has_kinds else (with_kind(batch, RowKind.INSERT) for batch in batches)
@@ -211,6 +212,8 @@ class SnapshotReader:
         fields: Sequence[DataField],
         size: BatchSize,
         condition: Predicate | None,
+        *,
+        use_threads: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         """Read rows that fulfil the condition. Parts of files without such rows are not decoded."""
         by_file = self._file_condition if condition is self.predicate else condition
@@ -226,19 +229,32 @@ class SnapshotReader:
                 selected = in_range if selected is None else selected & in_range
             if selected is not None and not selected:
                 continue
-            batches = read_data_file(
+            rows_of = partial(
+                read_data_file,
                 self.context,
                 file,
                 path,
-                fields,
                 partition=bucket.partition,
                 batch_rows=size.rows,
                 batch_bytes=size.bytes,
                 predicate=by_file,
                 deleted=None if deletion is None else read_vector(self.context.io, deletion),
-                selected=selected,
+                use_threads=use_threads,
             )
-            yield from filtered(self.context, batches, condition)
+            matching = partial(self._matching, rows_of, condition)
+            positions = matching_positions(self.context, file, fields, condition, partial(matching, selected))
+            if positions is not None and not positions:
+                continue
+            yield from matching(selected if positions is None else positions, fields)
+
+    def _matching(
+        self,
+        rows_of: Callable[..., Batches],
+        condition: Predicate | None,
+        selected: BitMap | None,
+        fields: Sequence[DataField],
+    ) -> Batches:
+        return filtered(self.context, rows_of(read_fields=fields, selected=selected), condition)
 
 
 def filtered(

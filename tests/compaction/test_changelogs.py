@@ -255,7 +255,7 @@ def test_a_new_writer_decodes_only_the_row_groups_that_contain_its_keys(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(file_parts, "PART_ROWS", 1_000)
-    monkeypatch.setattr("tidelake.storage.files.writer.LOOKUP_ROWS", 1_000)
+    monkeypatch.setattr("tidelake.storage.files.writer.ROW_GROUP_ROWS", 1_000)
     table = new_table(LOOKUP)
     write(table, [(INSERT, k, 0) for k in range(0, 20_000, 2)])
     table.compact(full=True)

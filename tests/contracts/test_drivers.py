@@ -199,6 +199,8 @@ TYPED: Final = ORDERS.replace("options:", "columns: {id: BIGINT, n: INT}, option
 TRUNCATE: Final = change("t")
 LEFT_OUT: Final = "__debezium_unavailable_value"
 GROWN: Final = change("c", {"id": 4, "note": "d", "extra": 5})
+SHAPED: Final = "mask_salt: of-this-test\n" + ORDERS
+DERIVED: Final = "computed_columns: {doubled: 'truncate(id, 2)'}, metadata_columns: [topic, offset, op_ts], options"
 
 ALIKE: Final = {
     **{f"samples of {path.name}": samples(path.name) for path in sample_folders()},
@@ -279,6 +281,15 @@ ALIKE: Final = {
     "a value that no wider type holds": History(
         lines_of([change("c", {"id": 1, "n": 1}), change("c", {"id": 2, "n": "text"})]), TYPED
     ),
+    "a key that outgrows its column": History(
+        lines_of([A, B, change("c", {"id": 3_000_000_000, "note": "c"}), change("u", {"id": 1, "note": "d"})]),
+        ORDERS.replace("options:", "columns: {id: INT}, options:"),
+    ),
+    "a key that outgrows its column in a table that must not be rewritten": History(
+        lines_of([A, B, change("c", {"id": 3_000_000_000, "note": "c"})]),
+        "schema_evolution: {exclude: [alter.column.type]}\n"
+        + ORDERS.replace("options:", "columns: {id: INT}, options:"),
+    ),
     "a column that is not to be added": History(lines_of([A, GROWN]), "schema_evolution: {mode: exception}\n" + ORDERS),
     "a column that is passed over": History(
         lines_of([A, GROWN, B]), "schema_evolution: {exclude: [add.column]}\n" + ORDERS
@@ -291,6 +302,50 @@ ALIKE: Final = {
     "DDL that stops": History(lines_of([A, DROPPED, B]), "schema_evolution: {mode: exception}\n" + ORDERS),
     "documents with ids of several types": History(
         lines_of([document({"$oid": OID}), document(7), document("x")]), DOCUMENTS
+    ),
+    "columns that are renamed, masked and left out, with a new one": History(
+        lines_of([A, change("c", {"id": 2, "note": "b", "email": "x@y.z"}), GROWN, change("d", None, {"id": 1})]),
+        SHAPED.replace(
+            "options:",
+            "rename_columns: {note: text}, drop_columns: [extra], masks: {email: hash}, "
+            "columns: {email: STRING}, options:",
+        ),
+    ),
+    "only some columns, and a key that changes under a mask": History(
+        lines_of([A, B, change("u", {"id": 3, "note": "c", "more": 1}, {"id": 1, "note": "a"})]),
+        SHAPED.replace("options:", "keep_columns: [id, note], masks: {id: hash}, columns: {id: STRING}, options:"),
+    ),
+    "a filter that rows leave, with a value that an update left out": History(
+        lines_of([A, B, change("u", {"id": 1, "note": "x"}), change("u", {"id": 2, "note": LEFT_OUT}), GROWN]),
+        "errors: {tolerance: all}\n" + ORDERS.replace("options:", "filter: \"note <> 'x'\", options:"),
+    ),
+    "bad records of a table with masks": History(
+        lines_of([A, change("c", {"id": 2, "note": "secret"}), BROKEN, change("u", {"id": 9, "note": LEFT_OUT})]),
+        "errors: {tolerance: all}\n" + ORDERS.replace("options:", "masks: {note: redact}, options:"),
+    ),
+    "a bad record of a table with masks": History(
+        lines_of([A, BROKEN]), ORDERS.replace("options:", "masks: {note: redact}, options:")
+    ),
+    "a mask of a column that the table lacks": History(
+        lines_of([A]), ORDERS.replace("options:", "masks: {email: redact}, options:")
+    ),
+    "computed and metadata columns, and a new column": History(
+        lines_of([A, B, GROWN, change("u", {"id": 1, "note": LEFT_OUT}), change("d", None, {"id": 2, "note": "b"})]),
+        ORDERS.replace("options", DERIVED),
+    ),
+    "a column computed of a column that the records lack": History(
+        lines_of([A]), ORDERS.replace("options", "computed_columns: {doubled: 'truncate(none, 2)'}, options")
+    ),
+    "a history of all changes": History(
+        lines_of([A, B, change("u", {"id": 1, "note": "c"}), GROWN, change("d", None, {"id": 2, "note": "b"})]),
+        APPEND.replace("options:", "mode: append, options:"),
+    ),
+    "a history whose updates leave values out": History(
+        lines_of([A, change("u", {"id": 1, "note": LEFT_OUT}), change("u", {"id": 2, "note": "b"}, {"id": 1})]),
+        "errors: {tolerance: all}\n" + APPEND.replace("options:", "mode: append, options:"),
+    ),
+    "as many bad records as are allowed": History(
+        lines_of([A, BROKEN, B, BROKEN]), "errors: {tolerance: 2}\n" + ORDERS
     ),
     "a record without the table's key": History(lines_of([A, change("c", {"note": "x"})]), ORDERS),
 }
@@ -310,6 +365,7 @@ FORMATS: Final[Mapping[str, Callable[[Sequence[Change]], Iterator[Record]]]] = {
 }
 
 
+@pytest.mark.interop
 @pytest.mark.parametrize("name", FORMATS)
 def test_both_drivers_give_the_same_table_for_random_changes(
     name: str, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
@@ -347,6 +403,19 @@ def test_an_id_of_another_type_is_refused_after_a_restart(spark: SparkSession, t
         assert after.error is not None, name
         assert f"{OID} is a text, but {OID}, of another record, is an ObjectId" in after.error
         assert tables_in(home / "lake") == before.tables
+
+
+def test_one_bad_record_too_many_ends_the_driver(spark: SparkSession, tmp_path: Path) -> None:
+    """The service sets the first one aside, and stops at the second. Spark refuses the batch with both."""
+    records, tolerates_one = lines_of([A, BROKEN, B, BROKEN]), "errors: {tolerance: 1}\n" + ORDERS
+    ours, theirs = both(History(records, tolerates_one), spark, tmp_path)
+    assert ours.error is not None
+    assert theirs.error is not None
+    assert theirs.error == ours.error.split(". This run has kept")[0]
+    assert [place[2] for place in ours.dead_letters] == [1]
+    assert list(theirs.dead_letters) == []
+    assert not list((tmp_path / "spark").rglob("snapshot-*"))
+    assert not list((tmp_path / "spark").rglob("data-*"))
 
 
 def test_tasks_of_one_batch_compare_their_ids(spark: SparkSession, tmp_path: Path) -> None:

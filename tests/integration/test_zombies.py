@@ -151,6 +151,7 @@ def test_a_paused_process_is_fenced_and_each_record_is_written_once(shop: Shop, 
     assert len(shop.data_files()) < len(files)  # its written and uncommitted files
 
 
+@pytest.mark.interop
 @pytest.mark.exhaustive
 def test_a_process_paused_until_its_snapshot_id_expired_does_not_report_success(shop: Shop) -> None:
     asleep = shop.sleeper("before it publishes")

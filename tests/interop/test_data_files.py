@@ -149,6 +149,7 @@ def _column(kind: Any, numbers: Any, nulls: Any) -> pa.Array:
     return pa.array(numbers, mask=nulls).cast(target)
 
 
+@pytest.mark.interop
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.id)

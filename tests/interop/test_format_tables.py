@@ -238,6 +238,7 @@ def test_lines_of_text_are_the_same_for_both(
     assert sorted(table.scan().to_arrow().column("line").to_pylist()) == expected
 
 
+@pytest.mark.interop
 @FORMATS
 def test_format_tables_in_a_hive_metastore_are_visible_to_both(
     format_name: str, hive_lake: HiveLake, java_with_hive: JavaOracle

@@ -41,6 +41,7 @@ def upsert(table: tidelake.Table, *rows: tuple[int, str]) -> None:
         writer.commit()
 
 
+@pytest.mark.interop
 def test_java_reads_what_we_wrote_and_we_read_what_java_wrote(lake: HdfsLake, java_oracle: JavaOracle) -> None:
     catalog = lake.open()
     catalog.create_database("shop")

@@ -19,6 +19,7 @@ def upsert(table: tidelake.Table, number: int, text: str) -> None:
         writer.commit()
 
 
+@pytest.mark.interop
 def test_each_continues_tables_of_the_other(hive_lake: HiveLake, java_with_hive: JavaOracle) -> None:
     java, name = hive_lake.of_java, hive_lake.name("orders")
     java_with_hive.create(java, name, COLUMNS, primary_keys=["id"], options={"bucket": "1"})

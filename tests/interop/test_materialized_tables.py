@@ -50,6 +50,7 @@ def totals(lake: tidelake.Catalog) -> dict[str, int]:
     return {row["day"]: row["total"] for row in rows}
 
 
+@pytest.mark.interop
 def test_a_refresh_replaces_all_rows_in_one_snapshot(
     lake: tidelake.Catalog, home: str, spark: SparkSession, java_oracle: JavaOracle
 ) -> None:

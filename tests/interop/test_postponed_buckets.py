@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pytest
 
 import tidelake
 from tests.support.java_oracle import JavaOracle
@@ -48,6 +49,7 @@ def test_each_moves_postponed_rows_of_the_other_into_buckets(java_oracle: JavaOr
             assert {row["id"]: row["v"] for row in read} == expected
 
 
+@pytest.mark.interop
 def test_spark_batch_writes_get_buckets_at_once_and_streams_are_postponed(
     java_oracle: JavaOracle, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -95,6 +95,7 @@ def test_one_commit_may_exceed_the_write_budget_many_times(tmp_path: Path) -> No
     assert reported["write_peak"] < WRITTEN_BYTES / 3
 
 
+@pytest.mark.interop
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("texts_are", ["different", "alike"])
 def test_writing_reading_and_compacting_overlapping_runs_hold_few_of_their_rows(texts_are: str, tmp_path: Path) -> None:

@@ -118,17 +118,20 @@ def bound_mib(buffer_mib: int, row_mib: int) -> int:
     return buffer_mib + 3 * row_mib
 
 
+@pytest.mark.interop
 @pytest.mark.parametrize("producer", ["none", "input"])
 def test_writing_large_rows_needs_the_buffer_and_three_rows(producer: str, tmp_path: Path) -> None:
     peaks = run(tmp_path, 40, 4, 48, options={"changelog-producer": producer})
     assert peaks["written"] < bound_mib(48, 40)
 
 
+@pytest.mark.interop
 def test_a_compaction_of_large_rows_alternates_with_their_flushes(tmp_path: Path) -> None:
     options = {"write-only": "false", "num-sorted-run.compaction-trigger": "2"}
     assert run(tmp_path, 40, 5, 48, options=options)["written"] < bound_mib(48, 40)
 
 
+@pytest.mark.interop
 def test_the_memory_for_large_rows_does_not_depend_on_the_number_of_runs(tmp_path: Path) -> None:
     peaks = run(tmp_path, 24, 6, 32, is_read=True)
     assert {step: mib for step, mib in peaks.items() if mib >= bound_mib(32, 24)} == {}

@@ -45,6 +45,7 @@ for compacted in (False, True):
 """
 
 
+@pytest.mark.interop
 @pytest.mark.parametrize(
     ("engine", "threshold"),
     [

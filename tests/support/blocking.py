@@ -1,4 +1,6 @@
-"""Makes coroutine tests fail if they block the event loop: in these tests, blocking calls raise BlockingError.
+"""Makes tests fail that use an event loop wrongly: block it, or schedule a callback from another thread.
+
+In coroutine tests, blocking calls raise BlockingError.
 
 A synchronous test that starts a loop itself can use the fixture `blockbuster` to be checked, too.
 
@@ -8,10 +10,12 @@ in native code. All this IO goes through a FileIO, so each method of a FileIO co
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from blockbuster import BlockBuster, BlockBusterFunction, blockbuster_ctx
@@ -53,6 +57,23 @@ def more_blocking_calls() -> list[BlockBusterFunction]:
             if name in vars(owner)
         ),
     ]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _check_threads() -> Iterator[None]:
+    """Makes the methods of a loop that are not safe in threads raise RuntimeError in another thread than the loop's."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("call_soon", "call_at"):  # `call_later` calls `call_at`
+            patch.setattr(asyncio.BaseEventLoop, name, _checked(getattr(asyncio.BaseEventLoop, name)))
+        yield
+
+
+def _checked(method: Callable[..., asyncio.Handle]) -> Callable[..., asyncio.Handle]:
+    def checked(loop: asyncio.BaseEventLoop, *args: Any, **options: Any) -> asyncio.Handle:
+        loop._check_thread()  # type: ignore[attr-defined]
+        return method(loop, *args, **options)
+
+    return checked
 
 
 @pytest.fixture(autouse=True)

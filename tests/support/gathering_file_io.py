@@ -14,12 +14,14 @@ _PATIENCE_S = 30
 class GatheringFileIO(FaultyFileIO):
     """together: by kind of file (`kind_of`), how many requests must wait together. Other kinds are answered at once.
 
-    A group that doesn't come together within half a minute fails.
+    A group that doesn't come together within half a minute fails. `round_trips` is exact if all requests that go out
+    side by side are gathered.
     """
 
     def __init__(self, inner: FileIO, together: Mapping[str, int]) -> None:
         super().__init__(inner, self._wait)
         self._groups: dict[str, threading.Barrier] = {}
+        self.round_trips = 0  # the longest chain of requests, each sent after an answer to the one before
         for kind, count in together.items():
             self.gather(count, kind)
 
@@ -28,8 +30,10 @@ class GatheringFileIO(FaultyFileIO):
         self._groups.update(dict.fromkeys(kinds, threading.Barrier(count, timeout=_PATIENCE_S)))
 
     def _wait(self, call: Call) -> Fault | None:
+        own = self.round_trips + 1
         if (group := self._groups.get(kind_of(call))) is not None:
             group.wait()
+        self.round_trips = max(self.round_trips, own)
         return None
 
     def kinds(self) -> list[str]:

@@ -231,8 +231,9 @@ def differences(
     excused = Counter() if excused is None else excused
     printed_rows = [dict(zip(recorded.types, row, strict=True)) for row in recorded.truth["rows"]]
     held_rows = [{**dict.fromkeys(recorded.types), **row} for row in rows_of(held)]
+    holds_truncated = are_truncates_skipped and recorded.truncates
     if not recorded.primary_key:
-        may_hold_more = (are_truncates_skipped and recorded.truncates) or _excuses(recorded, None, ())
+        may_hold_more = holds_truncated or _excuses(recorded, None, ())
         return _differences_without_key(recorded, printed_rows, held_rows, excused, may_hold_more=may_hold_more)
     by_key = {_comparable_key(recorded, row): row for row in held_rows}
     found = [] if len(by_key) == len(held_rows) else [f"{len(held_rows) - len(by_key)} keys occur twice"]
@@ -245,7 +246,7 @@ def differences(
         else:
             found.append(f"row missing: {_named(printed, recorded.primary_key)}")
     for row in by_key.values():
-        if _excuses(recorded, None, tuple(str(row[name]) for name in recorded.primary_key)):
+        if holds_truncated or _excuses(recorded, None, tuple(str(row[name]) for name in recorded.primary_key)):
             excused[""] += 1
         else:
             found.append(f"row too many: {_named(row, recorded.primary_key)}")

@@ -142,7 +142,8 @@ def scripted_s3(**flags: Any) -> Iterator[ScriptedS3]:
                 return
             found = script.objects.get(self._key())
             if found is None:
-                self._answer(404)
+                missing = b"<Error><Code>NoSuchKey</Code><Message>There is none.</Message></Error>"
+                self._answer(404, missing, cut=reading is Reading.CUT)
                 return
             data, metadata = found
             headers = {**metadata, "ETag": '"1"', "Last-Modified": "Thu, 01 Jan 2026 00:00:00 GMT"}

@@ -22,14 +22,13 @@ from pyspark.storagelevel import StorageLevel
 from tidelake.checkpoint.offsets import TopicPartition
 from tidelake.errors import BadInput, PositionRefused, TidelakeError, UnsupportedFeature
 from tidelake.ingest.config.lower_case import format_of, lower_case_for_catalog
-from tidelake.ingest.formats.base import OpenedFormat
 from tidelake.ingest.formats.registry import open_format
 from tidelake.ingest.pipeline.builder import configuration_differences, opened_tables
-from tidelake.ingest.settings import Config
-from tidelake.ingest.shaping.kept_changes import kept_changes_text
-from tidelake.ingest.shaping.shaped_columns import ShapedColumns
+from tidelake.ingest.pipeline.configured_tables import ConfiguredTables
+from tidelake.ingest.settings import Config, TableSettings
 from tidelake.ingest.source_settings import FolderSettings, KafkaSettings, StartSettings
-from tidelake.ingest.spark.batch_rows import BatchInput, RawRecords
+from tidelake.ingest.spark.batch_rows import RawRecords
+from tidelake.ingest.spark.dead_letter_budget import DeadLetterBudget
 from tidelake.ingest.spark.query_monitor import QueryMonitor
 from tidelake.ingest.spark.release import HAS_DATA_SOURCES, RELEASE, check_session
 from tidelake.ingest.spark.sink import SparkDeadLetterTable, SparkSink, sink, write_batch
@@ -116,7 +115,9 @@ def start_query(spark: SparkSession, config: Config, checkpoint: str) -> Pipelin
         replace(one, reached=positions.reached.get(one.table, {}), shared_with=shared_with[one.table])
         for one in sinks_of(config)
     )
-    feed = _ForeachBatch(sinks, TableCreation(config), SchemaFollowing(config), monitor, checkpoint)
+    tolerance = config.errors.tolerance
+    budget = DeadLetterBudget(tolerance) if isinstance(tolerance, int) else None
+    feed = _ForeachBatch(sinks, TableCreation(config), SchemaFollowing(config), monitor, checkpoint, budget)
     writer: DataStreamWriter = read_source(spark, config, begins).writeStream.queryName(config.pipeline)
     writer = writer.foreachBatch(feed).option("checkpointLocation", checkpoint)
     if config.source.until == "end":
@@ -169,6 +170,7 @@ class _ForeachBatch:
     schemas: SchemaFollowing
     monitor: QueryMonitor
     checkpoint: str
+    budget: DeadLetterBudget | None = None
     failures: list[TidelakeError] = field(default_factory=list)
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
@@ -184,7 +186,7 @@ class _ForeachBatch:
                 self.creation.create(batch)
             missing = self.creation.missing
             sinks = [self.schemas.with_decisions(one) for one in self.sinks if one.table not in missing]
-            write_batch(sinks, batch, batch_id, self.schemas, self.monitor)
+            write_batch(sinks, batch, batch_id, self.schemas, self.monitor, self.budget)
         except PositionRefused as error:
             refused = self._with_one_remedy(error)
             self.failures.append(refused)
@@ -229,31 +231,34 @@ def sinks_of(config: Config) -> list[SparkSink]:
     """Return one sink per configured table."""
     dead_letters = config.dead_letters_table
     into_table = None if dead_letters is None else SparkDeadLetterTable(dead_letters, config.pipeline)
-    format_ = format_of(config)
+    configured = ConfiguredTables.of(config)
+    format_ = configured.format(format_of(config))
     found = [
         sink(
             table.name,
             config.warehouse,
             format=config.format,
             match=table.match_patterns,
-            dead_letters=config.dead_letters if config.errors.tolerance == "all" else None,
+            dead_letters=None if config.errors.tolerance in ("none", 0) else config.dead_letters,
             source_types=table.source_types,
             rounded_columns=table.rounded_columns,
             connector=config.format_options,
             options={key: str(value) for key, value in config.warehouse_options.items()},
             topics=table.topic_patterns,
-            key_from_records=table.key_from_records,
+            key_from_records=table.takes_key_of_records,
             key_columns=table.key_columns,
         )
         for table in config.tables
     ]
-    return [replace(one, dead_letter_table=into_table, input=_with_format(one.input, format_)) for one in found]
 
+    def read_as_configured(one: SparkSink, table: TableSettings) -> SparkSink:
+        rows = one.input
+        assert isinstance(rows, RawRecords)
+        is_history, withholds = table.mode == "append", configured.withholds(table.name)
+        rows = replace(rows, format=format_, is_history=is_history, withholds=withholds)
+        return replace(one, dead_letter_table=into_table, input=rows)
 
-def _with_format(rows: BatchInput, format_: OpenedFormat) -> BatchInput:
-    """Return the input with names in the catalog's case."""
-    assert isinstance(rows, RawRecords)
-    return replace(rows, format=format_)
+    return [read_as_configured(one, table) for one, table in zip(found, config.tables, strict=True)]
 
 
 # ---------------------------------------------------------------- sources
@@ -394,9 +399,7 @@ _EFFECTIVE_OPTIONS: Final[Mapping[str, frozenset[str]]] = {  # have an effect, o
 
 def check_settings(config: Config) -> None:
     """Refuse settings that would change which rows arrive, and warn about those that only change the speed."""
-    refused: list[tuple[bool, str, str]] = [
-        (isinstance(config.errors.tolerance, int), "errors.tolerance", "Spark's tasks have no common counter"),
-    ]
+    refused: list[tuple[bool, str, str]] = []
     unordered = "a column is renamed or dropped between two records, and the tasks of a Spark batch have no order"
     refused.append((has_ordered_changes(config), "schema_evolution: rename.column, drop.column", unordered))
     refused.append(
@@ -406,15 +409,9 @@ def check_settings(config: Config) -> None:
     refused.append(
         (empties, "format_options: truncates: apply", "a Spark query can only stop at a truncate or skip it")
     )
-    derives = any(table.computed_columns or table.metadata_columns for table in config.tables)
-    refused.append((derives, "computed_columns and metadata_columns", "Spark's tasks don't compute derived columns"))
-    keeps = any(kept_changes_text(table) for table in config.tables)
-    refused.append((keeps, "mode: append and deletes: soft", "Spark's tasks write changes as the source made them"))
+    softly = any(table.deletes == "soft" for table in config.tables)
+    refused.append((softly, "deletes: soft", "Spark's tasks write a delete without the row that it deletes"))
     refused.append((any(t.paused for t in config.tables), "paused", "a Spark query has no quarantine"))
-    shapes = any(ShapedColumns.of(table, config.mask_salt) for table in config.tables)
-    refused.append(
-        (shapes, "keep_columns, drop_columns, rename_columns, masks and filter", "Spark's tasks write whole records")
-    )
     source = config.source
     if isinstance(source, KafkaSettings):
         stops_early = source.until_timestamp_ms is not None

@@ -13,9 +13,10 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from tidelake.checkpoint.offsets import TopicPartition
-from tidelake.errors import BadInput, RecordRefused
-from tidelake.ingest.evolution.behavior import Action, ChangeKind
+from tidelake.errors import RecordRefused
+from tidelake.ingest.evolution.behavior import Action, ChangeKind, SchemaBehavior
 from tidelake.ingest.evolution.schema_barrier import SchemaBarrier
+from tidelake.ingest.evolution.table_schemas import alter_table
 from tidelake.ingest.formats.base import DecodeFailure, Target
 from tidelake.ingest.pipeline.configured_tables import ConfiguredTables
 from tidelake.ingest.pipeline.error_policy import remedy_of
@@ -27,7 +28,7 @@ from tidelake.ingest.tables.table_lineage import TableLineage
 from tidelake.ingest.tables.table_targets import TableTargets
 from tidelake.storage.catalog.base import Catalog
 from tidelake.storage.catalog.opening import open_catalog
-from tidelake.storage.ddl.schema_changes import SchemaChange, UpdateColumnType
+from tidelake.storage.ddl.schema_changes import SchemaChange
 from tidelake.storage.model.table import TableContext
 
 NewColumns: TypeAlias = dict[str, dict[TopicPartition, int]]
@@ -52,7 +53,8 @@ class SchemaFollowing:
     def __init__(self, config: Config) -> None:
         configured = ConfiguredTables.of(config)
         self._targets = TableTargets(configured.settings, configured.following_types)
-        self._tables = _TargetSchemas(open_catalog(config.warehouse, config.warehouse_options), self._targets)
+        catalog = open_catalog(config.warehouse, config.warehouse_options)
+        self._tables = _TargetSchemas(catalog, self._targets, configured.behaviors)
         empty_lineage = TableLineage(lambda _: ())
         self._barrier = SchemaBarrier(self._tables, configured.behaviors, configured.column_types, empty_lineage)
         self._new_columns: dict[str, NewColumns] = {}
@@ -115,9 +117,10 @@ async def _nothing_to_commit() -> None:
 class _TargetSchemas:
     """Implements `Schemas` for a barrier without writers and decoders."""
 
-    def __init__(self, catalog: Catalog, targets: TableTargets) -> None:
+    def __init__(self, catalog: Catalog, targets: TableTargets, behaviors: Mapping[str, SchemaBehavior]) -> None:
         self._catalog = catalog
         self._targets = targets
+        self._behaviors = behaviors
 
     def current(self, table: str) -> Target | None:
         return None
@@ -126,13 +129,7 @@ class _TargetSchemas:
         return self._catalog.load(table)
 
     def alter(self, table: str, changes: Sequence[SchemaChange]) -> TableContext:
-        if any(isinstance(one, UpdateColumnType) and one.rewrites_keys for one in changes):
-            raise BadInput(
-                f"all rows of {table} must be rewritten for a wider key. Stop the query, run `tidelake table rewrite "
-                f"{table} --set-type …` with the wider type, and start it again"
-            )
-        self._catalog.alter_table(table, changes)
-        return self._catalog.load(table)
+        return alter_table(self._catalog, table, changes, self._behaviors[table].settings.rewrite_keys_max_bytes)
 
     def adopt(self, table: TableContext) -> None:
         """Do nothing: the batch is decoded again for the altered table."""

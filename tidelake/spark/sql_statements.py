@@ -2,6 +2,7 @@
 
     CALL sys.<procedure>(…)           the procedure
     UPDATE, DELETE, MERGE INTO        `update`, `delete`, `merge`; Spark evaluates the expressions
+    CREATE TABLE, ALTER TABLE         a change of the catalog (`table_statements`)
     SELECT …, WITH … SELECT           Spark's query, over the tables' current snapshots or those of `VERSION AS OF`
 
 A Python data source can't be a catalog of Spark. So names of tables are found here, and Spark gets temporary views.
@@ -23,12 +24,13 @@ from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.spark.procedures.calls import ProcedureCall
 from tidelake.spark.row_changes import delete, merge, update
 from tidelake.spark.table_read import read
+from tidelake.spark.table_statements import alter_table, create_table
 from tidelake.storage.base import env
 from tidelake.storage.catalog.base import Catalog
 from tidelake.storage.catalog.opening import open_catalog
 
 _DIALECT: Final = "spark"
-_STATEMENTS: Final = "CALL sys.…, UPDATE, DELETE FROM, MERGE INTO and SELECT"
+_STATEMENTS: Final = "CALL sys.…, UPDATE, DELETE FROM, MERGE INTO, CREATE TABLE, ALTER TABLE and SELECT"
 
 
 def sql(spark: SparkSession, statement: str, warehouse: str, *, options: Mapping[str, str] | None = None) -> Any:
@@ -38,8 +40,10 @@ def sql(spark: SparkSession, statement: str, warehouse: str, *, options: Mapping
         are Spark's own tables and views.
     options: of the store
 
-    Returns a DataFrame for a query, the snapshot (or None) for a change of rows, and the result of a procedure. Raises
-    BadInput for a statement that can't be read, UnsupportedFeature for one that is not supported.
+    Returns a DataFrame for a query, the snapshot (or None) for a change of rows, the result of a procedure, and None
+    for a change of a table's schema.
+
+    Raises BadInput for a statement that can't be read, UnsupportedFeature for one that is not supported.
     """
     return _Statements(spark, warehouse, dict(options or {})).run(statement)
 
@@ -62,13 +66,16 @@ class _Statements:
                 return self._delete(parsed)
             case exp.Merge():
                 return self._merge(parsed)
+            case exp.Create():
+                return create_table(open_catalog(self.warehouse, self.options), parsed)
+            case exp.Alter():
+                return alter_table(open_catalog(self.warehouse, self.options), parsed)
             case exp.Query():
                 return self._query(parsed)
         raise UnsupportedFeature(
             f"the statement {text.strip().split(maxsplit=1)[0].upper()}",
             f"tidelake.spark.sql runs {_STATEMENTS}",
-            "Create and alter tables with tidelake.open_catalog, or with `tidelake table create NAME` and "
-            "`tidelake table alter NAME`",
+            "Use the methods of tidelake.open_catalog",
         )
 
     # ------------------------------------------------------------ changes of rows

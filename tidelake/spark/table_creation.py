@@ -22,6 +22,7 @@ class TableCreation:
         self._format = format_of(config)
         self._names = {table.name for table in config.tables}
         memory = MemoryBudget(config.write.memory_bytes)
+        configured = ConfiguredTables.of(config)
 
         def open_sink(context: TableContext) -> TableSink:
             return TableSink(context, config.pipeline, memory)
@@ -31,7 +32,8 @@ class TableCreation:
             open_catalog(config.warehouse, config.warehouse_options),
             open_sink,
             self._format.infer_table,
-            column_types=ConfiguredTables.of(config).column_types,
+            configured.targets,
+            configured.column_types,
         )
 
     @property

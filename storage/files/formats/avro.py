@@ -23,6 +23,7 @@ from tidelake.storage.files.formats.file_format import (
     ChunkFilter,
     Edges,
     FormatWriterSettings,
+    WantedRows,
     batch_of,
     corruption,
 )
@@ -57,6 +58,8 @@ class AvroFormat:
         batch_rows: int,
         batch_bytes: int = BATCH_BYTES_MAX,
         chunk_filter: ChunkFilter | None = None,
+        wanted_rows: WantedRows | None = None,
+        use_threads: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         with source:
             rows: list[Row] = []

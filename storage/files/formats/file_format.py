@@ -104,6 +104,18 @@ ChunkFilter: TypeAlias = Callable[[Bounds], NDArray[np.bool_] | None]
 None means that all parts must be read. A format without bounds ignores the filter."""
 
 
+class WantedRows(Protocol):
+    """The rows that a reader of a file needs. The format may leave out others, and says so before the first batch."""
+
+    def of_parts(self) -> NDArray[np.bool_] | None:
+        """Return which rows are wanted of the parts that the chunk filter selected; None means all."""
+        ...
+
+    def returned(self, rows: NDArray[np.bool_]) -> None:
+        """Note which rows of these parts the format returns: at least the wanted ones."""
+        ...
+
+
 class FileFormat(Protocol):
     def open_writer(
         self, stream: pa.NativeFile, fields: Sequence[DataField], settings: FormatWriterSettings
@@ -134,6 +146,8 @@ class FileFormat(Protocol):
         batch_rows: int,
         batch_bytes: int = BATCH_BYTES_MAX,
         chunk_filter: ChunkFilter | None = None,
+        wanted_rows: WantedRows | None = None,
+        use_threads: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the wanted columns in batches, which are never empty. A column that the file doesn't have is null.
 
@@ -145,6 +159,8 @@ class FileFormat(Protocol):
         batch_rows: the maximum number of rows of a batch.
         batch_bytes: the approximate maximum size of a batch in memory, estimated from the first rows.
         chunk_filter: selects the parts of the file to read.
+        wanted_rows: the rows of these parts that are needed; None means all.
+        use_threads: decode the columns of a local file side by side, if the format can.
 
         Raises CorruptFile. Raises UnsupportedFeature for values that the in-memory form can't represent.
         """

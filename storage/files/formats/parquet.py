@@ -27,12 +27,14 @@ from tidelake.storage.files.formats.file_format import (
     ChunkFilter,
     Edges,
     FormatWriterSettings,
+    WantedRows,
     batch_of,
     corruption,
     one_large_row_group,
 )
 from tidelake.storage.files.formats.parquet_bounds import row_group_bounds
 from tidelake.storage.files.formats.parquet_footer import MAGIC, framed, int96_as_binary
+from tidelake.storage.files.formats.parquet_pages import WantedPages
 from tidelake.storage.files.formats.parquet_writer import ParquetWriter, SmallParquetFiles
 from tidelake.storage.files.stats_collection import Bounds, ColumnBounds
 from tidelake.storage.model.types import DataField, arrow_schema
@@ -50,6 +52,7 @@ _REMOTE_BYTES: Final = 16 * 1024 * 1024  # for all columns together
 _REMOTE_BUFFER_BYTES_MIN: Final = 256 * 1024
 _REMOTE_BUFFER_BYTES_MAX: Final = 4 * 1024 * 1024
 
+_LOCAL: Final = (pa.OSFile, pa.MemoryMappedFile, pa.BufferReader)
 _EXPECTED: Final = "a Parquet file with the columns of its schema"
 
 
@@ -75,10 +78,15 @@ class ParquetFormat:
         batch_rows: int,
         batch_bytes: int = BATCH_BYTES_MAX,
         chunk_filter: ChunkFilter | None = None,
+        wanted_rows: WantedRows | None = None,
+        use_threads: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         with source:
             with corruption(path, _EXPECTED):
-                stored_batches = _stored_batches(source, wanted, batch_rows, batch_bytes, chunk_filter)
+                is_parallel = use_threads and isinstance(source, _LOCAL)
+                stored_batches = _stored_batches(
+                    source, wanted, batch_rows, batch_bytes, chunk_filter, wanted_rows, use_threads=is_parallel
+                )
             schema = arrow_schema(wanted)
 
             def in_memory(stored: pa.RecordBatch) -> pa.RecordBatch:
@@ -115,6 +123,9 @@ def _stored_batches(
     batch_rows: int,
     batch_bytes: int,
     chunk_filter: ChunkFilter | None,
+    wanted_rows: WantedRows | None,
+    *,
+    use_threads: bool,
 ) -> Iterator[pa.RecordBatch]:
     contents = _Contents.of(source, wanted)
     metadata, chosen = contents.metadata, contents.leaves_of(wanted)
@@ -123,6 +134,7 @@ def _stored_batches(
         return _batches_without_columns(metadata, row_groups, batch_rows)
     columns = sorted(chosen)
     row_bytes = {number: _mean_row_bytes(metadata, number) for number in row_groups}
+    pages = _wanted_pages(source, contents, wanted, row_groups, wanted_rows, batch_rows)
     reads_ahead = isinstance(source, RemoteInput) and max(row_bytes.values(), default=0) < LARGE_ROW_BYTES
     if reads_ahead:
         source.read_ahead(pieces_of([_chunks(metadata, group, columns) for group in row_groups], _REMOTE_BYTES))
@@ -138,16 +150,71 @@ def _stored_batches(
         rows = metadata.row_group(row_group).num_rows
         return row_bytes[row_group] >= LARGE_ROW_BYTES and (rows == 1 or rows * row_bytes[row_group] <= batch_bytes)
 
+    def way(row_group: int) -> str:
+        return "pages" if row_group in pages else "whole" if is_read_whole(row_group) else "streamed"
+
     def batches() -> Iterator[pa.RecordBatch]:
-        for is_whole, together in groupby(row_groups, is_read_whole):
-            if is_whole:
+        for found, together in groupby(row_groups, way):
+            if found == "pages":
+                yield from (_rows_of_pages(source, pages[number], batch_rows, batch_bytes) for number in together)
+                continue
+            if found == "whole":
                 yield from chain.from_iterable(map(partial(_row_group, file.reader, columns), together))
                 continue
             numbers = list(together)
             most_bytes = max(row_bytes[number] for number in numbers)
-            yield from _streamed(file.reader, numbers, columns, most_bytes, batch_rows, batch_bytes)
+            yield from _streamed(
+                file.reader, numbers, columns, most_bytes, batch_rows, batch_bytes, use_threads=use_threads
+            )
 
     return batches()
+
+
+def _wanted_pages(
+    source: pa.NativeFile,
+    contents: _Contents,
+    wanted: Sequence[DataField],
+    row_groups: Sequence[int],
+    wanted_rows: WantedRows | None,
+    batch_rows: int,
+) -> dict[int, WantedPages]:
+    """Return the row groups of which only pages are read, and tell `wanted_rows` which rows that leaves out.
+
+    The wanted rows of each become one batch.
+    """
+    rows = None if wanted_rows is None else wanted_rows.of_parts()
+    leaves = contents.flat_leaves_of(wanted)
+    if wanted_rows is None or rows is None or leaves is None or not isinstance(source, _LOCAL):
+        return {}
+    found: dict[int, WantedPages] = {}
+    returned = np.ones(len(rows), np.bool_)
+    end = 0
+    for number in row_groups:
+        begin, end = end, end + contents.metadata.row_group(number).num_rows
+        of_group = rows[begin:end]
+        if np.count_nonzero(of_group) > batch_rows:
+            continue
+        if (pages := WantedPages.of(source, contents.metadata, number, leaves, of_group)) is not None:
+            found[number] = pages
+            returned[begin:end] = of_group
+    if found:
+        wanted_rows.returned(returned)
+    return found
+
+
+def _rows_of_pages(source: pa.NativeFile, pages: WantedPages, batch_rows: int, batch_bytes: int) -> pa.RecordBatch:
+    """Return the wanted rows of a row group. Each column is streamed, like a file of its own."""
+    columns: dict[str, pa.Array] = {}
+    for name, content, wanted in pages.files(source):
+        file = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
+        end = 0
+        parts: list[pa.Array] = []
+        row_bytes = _mean_row_bytes(file.metadata, 0)
+        for batch in _streamed(file.reader, [0], [0], row_bytes, batch_rows, batch_bytes):
+            begin, end = end, end + batch.num_rows
+            parts.append(batch.column(0).filter(pa.array(wanted[begin:end])))
+        columns[name] = pa.concat_arrays(parts)
+    return pa.RecordBatch.from_pydict(columns)
 
 
 def _chunks(metadata: pq.FileMetaData, row_group: int, columns: Sequence[int]) -> list[range]:
@@ -192,6 +259,8 @@ def _streamed(
     most_row_bytes: int,
     batch_rows: int,
     batch_bytes: int,
+    *,
+    use_threads: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Read row groups page by page. A batch may contain rows of several row groups.
 
@@ -207,7 +276,7 @@ def _streamed(
 
     guess = min(batch_bytes // max(_INITIAL_ROW_BYTES, most_row_bytes), _FIRST_BATCH_ROWS_MAX)
     first_rows = max(1, min(batch_rows, guess))
-    batches = reader.iter_batches(first_rows, row_groups=row_groups, column_indices=columns, use_threads=False)
+    batches = reader.iter_batches(first_rows, row_groups=row_groups, column_indices=columns, use_threads=use_threads)
     return map(note_size, batches)
 
 
@@ -247,6 +316,13 @@ class _Contents:
         metadata = _without_int96(source)
         return cls(metadata, metadata.schema.to_arrow_schema(), found.leaves)
 
+    def flat_leaves_of(self, wanted: Sequence[DataField]) -> dict[str, int] | None:
+        """Return the number of each stored column; None if one is nested."""
+        stored = [f.name for f in wanted if f.name in self.leaves]
+        if any(pa.types.is_nested(self.schema.field(name).type) for name in stored):
+            return None
+        return {name: self.leaves[name][0] for name in stored}
+
     def leaves_of(self, wanted: Sequence[DataField]) -> list[int]:
         return [leaf for f in wanted for leaf in self.leaves.get(f.name, ())]
 
@@ -279,7 +355,7 @@ def _batches_without_columns(
 
 
 def _buffer_bytes(source: pa.NativeFile, columns: int) -> int:
-    if isinstance(source, pa.OSFile | pa.MemoryMappedFile | pa.BufferReader):
+    if isinstance(source, _LOCAL):
         return _LOCAL_BUFFER_BYTES
     share = _REMOTE_BYTES // columns
     return max(_REMOTE_BUFFER_BYTES_MIN, min(_REMOTE_BUFFER_BYTES_MAX, share))

@@ -9,14 +9,14 @@ Source: apache/parquet-format `parquet.thrift`.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Final
 
-from tidelake.storage.files.formats.thrift import I32, Struct, parse, serialize
+from tidelake.storage.files.formats.thrift import I32, Struct, parse, parse_first, serialize
 
 MAGIC: Final = b"PAR1"
 
-_INT96: Final = 3  # enum Type of parquet.thrift
+INT96: Final = 3  # enum Type of parquet.thrift
 _FIXED_LEN_BYTE_ARRAY: Final = 7
 _INT96_BYTES: Final = 12
 
@@ -33,7 +33,7 @@ def int96_as_binary(footer: bytes) -> bytes:
     """
     metadata = parse(footer)
     leaves = _leaves(metadata)
-    changed = {index for index, leaf in enumerate(leaves) if leaf.get(1) == _INT96}
+    changed = {index for index, leaf in enumerate(leaves) if leaf.get(1) == INT96}
     for index in changed:
         leaves[index].set(1, I32, _FIXED_LEN_BYTE_ARRAY)
         leaves[index].set(2, I32, _INT96_BYTES)
@@ -46,10 +46,24 @@ def binary_as_int96(footer: bytes, columns: Collection[int]) -> bytes:
     metadata = parse(footer)
     leaves = _leaves(metadata)
     for index in columns:
-        leaves[index].set(1, I32, _INT96)
+        leaves[index].set(1, I32, INT96)
         leaves[index].remove(2)
-    _set_chunk_type(metadata, columns, _INT96)
+    _set_chunk_type(metadata, columns, INT96)
     return serialize(metadata)
+
+
+def schema_elements(footer: bytes) -> dict[str, Struct]:
+    """Return the SchemaElement of each flat column. Raises ValueError."""
+    elements = iter(parse_first(footer, last_field=2)[0].get(2).items[1:])
+    return {element.get(4).decode(): element for element in elements if not _skips_children(element, elements)}
+
+
+def _skips_children(element: Struct, after: Iterator[Struct]) -> bool:
+    """Return whether an element is a group; the elements of its fields are taken from those after it."""
+    children = element.get(5) or 0
+    for _ in range(children):
+        _skips_children(next(after), after)
+    return children > 0
 
 
 def _leaves(metadata: Struct) -> list[Struct]:

@@ -46,8 +46,17 @@ class Struct:
 
 def parse(data: bytes) -> Struct:
     """Parse a struct. Raises ValueError if `data` is invalid."""
+    return parse_first(data)[0]
+
+
+def parse_first(data: bytes, last_field: int | None = None) -> tuple[Struct, int]:
+    """Parse the struct that `data` begins with, and return how many bytes were read. Raises ValueError.
+
+    last_field: stop after the field with this number; None: parse the whole struct
+    """
+    reader = _ThriftReader(data)
     try:
-        return _ThriftReader(data).struct()
+        return reader.struct(last_field), reader.at
     except (IndexError, KeyError) as e:
         raise ValueError(f"not a Thrift struct: {e}") from None
 
@@ -79,7 +88,7 @@ def zigzag(value: int) -> bytes:
 class _ThriftReader:
     def __init__(self, data: bytes) -> None:
         self._data = data
-        self._at = 0
+        self.at = 0
         self._value: dict[int, Callable[[], Value]] = {
             TRUE: self._byte,
             FALSE: self._byte,
@@ -92,10 +101,10 @@ class _ThriftReader:
             STRUCT: self.struct,
         }
 
-    def struct(self) -> Struct:
+    def struct(self, last_field: int | None = None) -> Struct:
         result = Struct()
         number = 0
-        while header := self._byte():
+        while number != last_field and (header := self._byte()):
             kind, delta = header & 0x0F, header >> 4
             number = number + delta if delta else self._integer()
             # the header of a boolean field includes its value
@@ -108,14 +117,14 @@ class _ThriftReader:
         return List(header & 0x0F, [self._value[header & 0x0F]() for _ in range(size)])
 
     def _byte(self) -> int:
-        self._at += 1
-        return self._data[self._at - 1]
+        self.at += 1
+        return self._data[self.at - 1]
 
     def _bytes(self, size: int) -> bytes:
-        if self._at + size > len(self._data):
+        if self.at + size > len(self._data):
             raise IndexError("it ends within a value")
-        self._at += size
-        return self._data[self._at - size : self._at]
+        self.at += size
+        return self._data[self.at - size : self.at]
 
     def _varint(self) -> int:
         value = shift = 0

@@ -175,6 +175,7 @@ def test_alternating_tasks_and_writers_leave_one_row_per_key(key: list[str], opt
     in_turns()
 
 
+@pytest.mark.interop
 @pytest.mark.parametrize("key", KEYS.values(), ids=list(KEYS))
 def test_a_rerun_task_gives_the_same_result_for_reordered_chunks(key: list[str]) -> None:
     """Else a key of which one part was written already would get a second bucket."""

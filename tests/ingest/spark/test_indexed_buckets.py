@@ -42,6 +42,7 @@ def expected(key: Sequence[str], batches: Sequence[Sequence[Mapping[str, Any]]])
     return sorted(held.values())
 
 
+@pytest.mark.interop
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("key", KEYS.values(), ids=list(KEYS))
 def test_spark_continues_after_a_writer_and_java_after_spark(
@@ -117,6 +118,7 @@ def test_a_batch_whose_commit_lost_a_race_is_assigned_to_buckets_again(
     }  # none of the attempts that lost
 
 
+@pytest.mark.interop
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("key", KEYS.values(), ids=list(KEYS))
 def test_a_table_or_a_partition_is_overwritten(key: list[str], spark: SparkSession, stream: Stream) -> None:
@@ -136,6 +138,7 @@ def test_a_table_or_a_partition_is_overwritten(key: list[str], spark: SparkSessi
             write(of_partition, "shop.t", stream.warehouse, overwrite="dynamic")
 
 
+@pytest.mark.interop
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("key", KEYS.values(), ids=list(KEYS))
 def test_rows_are_deleted_updated_and_merged(key: list[str], spark: SparkSession, stream: Stream) -> None:

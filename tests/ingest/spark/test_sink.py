@@ -86,6 +86,7 @@ def rows_of(table: tidelake.Table) -> list[tuple[Any, ...]]:
     return sorted(tuple(row.values()) for row in table.scan().to_arrow().to_pylist())
 
 
+@pytest.mark.interop
 def test_rows_reach_every_bucket_and_java_reads_them(stream: Stream, java_oracle: JavaOracle) -> None:
     table = stream.create(primary_key=["id"], options={"bucket": "3"})
     stream.put([{"id": i, "name": f"n{i}"} for i in range(100)])
@@ -98,6 +99,7 @@ def test_rows_reach_every_bucket_and_java_reads_them(stream: Stream, java_oracle
     assert [snapshot.commit_identifier for snapshot in table.snapshots()] == [0, 1]
 
 
+@pytest.mark.interop
 @pytest.mark.parametrize("bytes_sent_to_all", [1 << 20, 0], ids=["with its work", "among its chunks"])
 def test_each_of_several_tasks_finds_its_plan(
     bytes_sent_to_all: int, stream: Stream, monkeypatch: pytest.MonkeyPatch

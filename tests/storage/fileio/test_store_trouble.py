@@ -57,6 +57,22 @@ def test_an_incomplete_read_raises_and_is_never_short(reading: Reading) -> None:
             io.read(PATH)
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        pytest.param(lambda io: io.read(PATH), id="read"),
+        pytest.param(lambda io: io.open_input(PATH), id="open"),
+        pytest.param(lambda io: io.open_input(f"{PATH}.index"), id="open an index"),
+    ],
+)
+def test_an_answer_about_a_missing_file_that_broke_off_is_asked_for_again(call: Callable[[FileIO], object]) -> None:
+    with scripted_s3() as server:
+        server.readings.extend([Reading.CUT, Reading.CUT])
+        with pytest.raises(FileNotFoundError):
+            call(open_file_io(PATH, server.options))
+        assert not server.readings
+
+
 def test_expired_credentials_raise_a_specific_error() -> None:
     with scripted_s3() as server:
         io = file_of(server)

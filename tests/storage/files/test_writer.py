@@ -236,11 +236,12 @@ def test_files_are_compressed_by_the_codec_of_their_level(
         ({"deletion-vectors.enabled": "true"}, 5, 2),
         ({"changelog-producer": "lookup"}, 0, 2),
         ({"changelog-producer": "lookup", "parquet.block.size": "32 mb"}, 1, 1),
-        ({"changelog-producer": "full-compaction"}, 5, 1),
-        ({}, 1, 1),
+        ({"changelog-producer": "full-compaction"}, 5, 2),
+        ({}, 1, 2),
+        ({"file.block-size": "32 mb"}, 1, 1),
     ],
 )
-def test_files_read_by_lookups_have_small_row_groups(
+def test_row_groups_are_small_unless_their_size_is_set(
     options: dict[str, str], level: int, row_groups: int, tmp_path: Path
 ) -> None:
     context = table(tmp_path, options=options)

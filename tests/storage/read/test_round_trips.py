@@ -18,6 +18,12 @@ from tidelake.table import Table
 
 NAME = "db.t"
 FILES = 10
+INDEXED = {
+    "bucket": "-1",
+    "file-index.bloom-filter.columns": "id",
+    "file-index.bloom-filter.id.items": "100000",
+    "file-index.in-manifest-threshold": "1 b",
+}
 
 
 def lake(options: Mapping[str, str] | None = None, *, primary_key: bool = False) -> str:
@@ -60,6 +66,28 @@ def test_a_cold_scan_asks_side_by_side_for_lists_for_manifests_and_for_files(pri
     }
 
 
+def cold(warehouse: str, together: Mapping[str, int]) -> tuple[Table, GatheringFileIO]:
+    """Open the table, and gather all requests that go out side by side before its files are read."""
+    io = GatheringFileIO(MemoryFileIO(), {"manifest": FILES, **together})
+    io.gather(2, "schema", "list schema")
+    table = Table(FileSystemCatalog(io, warehouse).load(NAME))
+    io.gather(2, "snapshot", "is there a snapshot")
+    io.gather(3, "schema", "manifest-list")
+    return table, io
+
+
+def test_a_cold_scan_takes_six_round_trips() -> None:
+    table, io = cold(lake({"bucket": "-1"}), {"data": FILES})
+    assert table.scan().to_arrow().num_rows == 10 * FILES
+    assert io.round_trips == 6
+
+
+def test_a_cold_lookup_by_an_index_takes_seven_round_trips() -> None:
+    table, io = cold(lake(INDEXED), {"file index": FILES})
+    assert table.scan(filter=col("id") == 55).to_arrow()["v"].to_pylist() == ["v55"]
+    assert io.round_trips == 7
+
+
 def test_schema_and_list_of_schemas_are_asked_for_together() -> None:
     warehouse = lake()
     io = GatheringFileIO(MemoryFileIO(), {})
@@ -77,19 +105,16 @@ def test_the_next_scan_of_a_table_takes_one_round_trip_before_its_files() -> Non
     table, io = opened(lake({"bucket": "-1"}), {})
     table.scan().to_arrow()
     io.calls.clear()
+    before = io.round_trips
     io.gather(3, "snapshot", "is there a snapshot", "LATEST")
+    io.gather(FILES, "data")
     assert table.scan().to_arrow().num_rows == 10 * FILES
+    assert io.round_trips - before == 2
     assert Counter(io.kinds()) == {"snapshot": 1, "is there a snapshot": 1, "LATEST": 1, "data": FILES}
 
 
 def test_a_lookup_asks_side_by_side_for_the_indexes_of_all_files() -> None:
-    options = {
-        "bucket": "-1",
-        "file-index.bloom-filter.columns": "id",
-        "file-index.bloom-filter.id.items": "100000",
-        "file-index.in-manifest-threshold": "1 b",
-    }
-    table, io = opened(lake(options), {"file index": FILES})
+    table, io = opened(lake(INDEXED), {"file index": FILES})
     found = table.scan(filter=col("id") == 55).to_arrow()
     assert found.to_pydict() == {"id": [55], "v": ["v55"]}
     assert io.kinds().count("data") == 1

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from msgspec import structs
 
 import tidelake
@@ -26,6 +27,7 @@ def line(offset: int, row: dict[str, Any]) -> str:
     return json.dumps({**record, "key": json.dumps({"Id": row["Id"]}), "value": json.dumps(value)}) + "\n"
 
 
+@pytest.mark.interop
 def test_names_are_in_lower_case_like_in_the_service(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "changes").mkdir()
     lines = [line(0, {"Id": 1, "Name": "a"}), line(1, {"Id": 2, "Name": "b", "New": "c"})]

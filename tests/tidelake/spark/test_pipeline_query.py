@@ -96,6 +96,7 @@ def test_a_query_begins_where_the_service_ended_whatever_the_configured_start_is
         assert found == shop.expected_rows(table).to_pylist()
 
 
+@pytest.mark.interop
 def test_a_checkpoint_directory_that_another_driver_has_overtaken_has_one_remedy_that_works(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -120,6 +121,7 @@ def test_a_checkpoint_directory_that_another_driver_has_overtaken_has_one_remedy
         assert found == shop.expected_rows(table).to_pylist()
 
 
+@pytest.mark.interop
 def test_tables_that_are_new_to_query_and_service_begin_at_the_configured_position(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -224,9 +226,6 @@ def test_a_table_that_cannot_be_created_ends_the_query_with_the_reason(spark: Sp
     ("more", "message"),
     [
         pytest.param(
-            "errors: {tolerance: 3}", r"errors\.tolerance: Spark's tasks have no common counter", id="a count"
-        ),
-        pytest.param(
             "schema_evolution: {include: [add.column, drop.column]}",
             "drop.column: a column is renamed",
             id="a dropped column",
@@ -245,14 +244,10 @@ def test_settings_unsupported_on_spark_are_refused(
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"masks": {"email": "redact"}}, "masks and filter: Spark's tasks write whole records"),
-        ({"filter": "id > 3"}, "masks and filter: Spark's tasks write whole records"),
-        ({"drop_columns": ["note"]}, "drop_columns"),
         ({"paused": True}, "paused: a Spark query has no quarantine"),
-        ({"deletes": "soft"}, "mode: append and deletes: soft: Spark's tasks write changes as the source made them"),
-        ({"mode": "append"}, "mode: append and deletes: soft: Spark's tasks write changes as the source made them"),
+        ({"deletes": "soft"}, "deletes: soft: Spark's tasks write a delete without the row that it deletes"),
     ],
-    ids=["a mask", "a filter", "a dropped column", "a pause", "soft deletes", "a history"],
+    ids=["a pause", "soft deletes"],
 )
 def test_settings_of_a_table_unsupported_on_spark_are_refused(
     tmp_path: Path, given: dict[str, Any], message: str
@@ -329,6 +324,7 @@ def test_a_kafka_setting_reaches_the_connector_or_is_refused_or_named(
     assert [reaches, refused, named].count(True) == 1
 
 
+@pytest.mark.interop
 def test_compressed_files_and_appended_lines_are_read_like_in_the_service(spark: SparkSession, tmp_path: Path) -> None:
     shop = write_shop_log(tmp_path / "log")
     lines = [line for path in sorted((tmp_path / "log").iterdir()) for line in path.read_bytes().splitlines(True)]

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pytest
 
 import pyspark_tidelake
 import pyspark_tidelake_kafka
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@pytest.mark.interop
 def test_a_session_finds_the_data_source_without_registration(spark: SparkSession, tmp_path: Path) -> None:
     catalog = tidelake.open_catalog(str(tmp_path))
     catalog.create_database("x")

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -76,8 +77,11 @@ def sql(
         raise UsageError("--output writes json, csv, arrow or parquet: pass --format, or a file name that ends with it")
     shown = _Shown(out, form, columns, limit, vertical, output)
     with closing(Session(catalog.open())) as session:
-        if query is not None or not sys.stdin.isatty():
-            _run(session, sys.stdin.read() if query is None else query, shown)
+        if query is not None:
+            _run(session, query, shown)
+            return
+        if not sys.stdin.isatty():
+            _Shell(session, shown).run_script(sys.stdin.read())
             return
         if output is not None:
             raise UsageError("--output needs a query")
@@ -203,10 +207,24 @@ class _Shell:
                     elif text.strip(" ;\n\t"):
                         with self._paged():
                             _run(self._session, text, self._shown)
-                except (TidelakeError, UsageError) as error:
+                except (TidelakeError, UsageError, OSError) as error:  # OSError: a store that doesn't answer
                     self._shown.out.note(f"error: {error}")
                 except KeyboardInterrupt:
                     self._shown.out.note("stopped")
+
+    def run_script(self, text: str) -> None:
+        """Run statements and commands from a pipe. The first error ends it."""
+        lines = text.splitlines()
+        parts = [(is_command, list(part)) for is_command, part in groupby(lines, lambda line: line.startswith("\\"))]
+        if len(parts) < 2 and not (parts and parts[0][0]):
+            _run(self._session, text, self._shown)
+            return
+        for number, (is_command, part) in enumerate(parts, 1):
+            if is_command and not all(map(self._do, part)):
+                return
+            if not is_command and self._session.statements("\n".join(part)):
+                shown = self._shown if number == len(parts) else replace(self._shown, output=None)
+                _run(self._session, "\n".join(part), shown)
 
     def _read(self) -> str | None:
         """Return a command, or statements up to a semicolon; None at the end."""
@@ -227,7 +245,7 @@ class _Shell:
 
     def _do(self, text: str) -> bool:
         """Do a command. Returns False to end the shell."""
-        name, _, argument = text.partition(" ")
+        name, _, argument = text.rstrip("; \t").partition(" ")
         match name:
             case "\\q":
                 return False
@@ -245,7 +263,7 @@ class _Shell:
             case "\\?":
                 self._shown.out.text(_HELP.strip())
             case _:
-                self._shown.out.note(f"{name} is no command; \\? shows help")
+                raise BadInput(f"{name} is no command; \\? shows help")
         return True
 
     def _table_names(self) -> list[str]:

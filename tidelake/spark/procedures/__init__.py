@@ -37,7 +37,7 @@ from tidelake.spark.procedures.maintenance import (
     rewrite_file_index,
 )
 from tidelake.spark.procedures.materialized import refresh_materialized_table
-from tidelake.spark.procedures.migrations import migrate_database, migrate_file, migrate_table
+from tidelake.spark.procedures.migrations import migrate_database, migrate_file, migrate_iceberg_table, migrate_table
 from tidelake.spark.procedures.partitions import expire_partitions, mark_partition_done, rescale
 from tidelake.spark.procedures.repairs import (
     compact_manifest,
@@ -67,6 +67,7 @@ __all__ = [
     "merge_branch",
     "migrate_database",
     "migrate_file",
+    "migrate_iceberg_table",
     "migrate_table",
     "purge_files",
     "refresh_materialized_table",

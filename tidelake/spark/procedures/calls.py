@@ -78,7 +78,7 @@ def _value(name: str, annotation: str, text: str) -> Any:
     """
     if annotation.startswith("Predicate"):
         return parse_condition(text)
-    if annotation.startswith("Mapping"):
+    if annotation.startswith(("Mapping", "Options")):
         pairs = (one.partition("=") for one in text.split(",") if one)
         return {key.strip(): value.strip() for key, _, value in pairs}
     if annotation.startswith("bool"):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tidelake.catalog import Catalog, open_catalog
-from tidelake.errors import UnsupportedFeature
+from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.migration import Migration
+from tidelake.storage.catalog.identifier import Identifier
 
 Options = Mapping[str, str] | None
 
@@ -71,12 +72,56 @@ def migrate_file(
     return done
 
 
+def migrate_iceberg_table(
+    source_table: str,
+    warehouse: str,
+    *,
+    iceberg_options: Mapping[str, str],
+    options: Options = None,
+    parallelism: int | None = None,
+    catalog_options: Options = None,
+) -> Migration:
+    """Migrate a table of Iceberg's Hadoop catalog to a table of the same name. See `Catalog.migrate_table`.
+
+    source_table: `db.t` in both catalogs
+    iceberg_options: `metadata.iceberg.storage=hadoop-catalog` and `iceberg_warehouse`, the folder of that catalog
+    options: of the new table
+    parallelism: changes nothing, as no row is read
+
+    Source: Java `flink/procedure/MigrateIcebergTableProcedure.java`,
+    `iceberg/migrate/IcebergMigrateHadoopMetadata.java`.
+    """
+    given = dict(iceberg_options)
+    storage = given.pop("metadata.iceberg.storage", None)
+    if storage != "hadoop-catalog":
+        raise UnsupportedFeature(
+            f"migrate_iceberg_table with metadata.iceberg.storage = {storage or 'unset'}",
+            "the newest metadata file is found in the folders of a Hadoop catalog only",
+            "Set it to hadoop-catalog, or name the metadata file: tidelake table migrate DB.TABLE --from METADATA_FILE "
+            "-w WAREHOUSE",
+        )
+    folder = given.pop("iceberg_warehouse", None)
+    if folder is None:
+        raise BadInput(
+            "migrate_iceberg_table needs iceberg_warehouse=… in iceberg_options: the Hadoop catalog's folder"
+        )
+    if given:
+        raise BadInput(
+            f"migrate_iceberg_table: {', '.join(given)} is no option of iceberg_options; options of a store are those "
+            "of the catalog"
+        )
+    catalog = open_catalog(warehouse, **(catalog_options or {}))
+    source = Identifier.parse(source_table)
+    location = f"{folder.rstrip('/')}/{source.database}/{source.table}"
+    return catalog.migrate_table(location, source_table, options=options)
+
+
 def _open_hive(source_type: str, warehouse: str, catalog_options: Options) -> Catalog:
     if source_type != "hive":
         raise UnsupportedFeature(
             f"migration of {source_type} tables",
             "only files in Hive's layout can be migrated",
-            "Use source_type = hive",
+            "Use source_type = hive, or call migrate_iceberg_table",
         )
     return open_catalog(warehouse, **(catalog_options or {}))
 

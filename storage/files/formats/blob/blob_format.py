@@ -20,6 +20,7 @@ from tidelake.storage.files.formats.file_format import (
     Edges,
     FormatWriterSettings,
     SmallFiles,
+    WantedRows,
     batch_of,
     corruption,
 )
@@ -48,6 +49,8 @@ class BlobFormat:
         batch_rows: int,
         batch_bytes: int = BATCH_BYTES_MAX,
         chunk_filter: ChunkFilter | None = None,
+        wanted_rows: WantedRows | None = None,
+        use_threads: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         with source, corruption(path, "a blob file"):
             file = BlobFile(source, path)

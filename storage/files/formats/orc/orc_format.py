@@ -29,6 +29,7 @@ from tidelake.storage.files.formats.file_format import (
     ChunkFilter,
     Edges,
     FormatWriterSettings,
+    WantedRows,
     batch_of,
     corruption,
     format_option,
@@ -80,6 +81,8 @@ class OrcFormat:
         batch_rows: int,
         batch_bytes: int = BATCH_BYTES_MAX,
         chunk_filter: ChunkFilter | None = None,
+        wanted_rows: WantedRows | None = None,
+        use_threads: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         schema = arrow_schema(wanted)
         with source:

@@ -439,6 +439,7 @@ async def test_a_position_past_the_end_is_refused(kafka_broker: KafkaBroker) -> 
 # ---------------------------------------------------------------- brokers that are away
 
 
+@pytest.mark.interop
 async def test_reading_continues_after_a_broker_returns(private_kafka_broker: KafkaBroker) -> None:
     broker = private_kafka_broker
     topic = await topic_with(broker, 3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pyarrow as pa
@@ -155,7 +156,7 @@ def test_an_error_of_duckdb_is_readable(call: Call, lake: Path) -> None:
 
 def test_a_shell_runs_statements_and_commands(lake: Path, tmp_path: Path) -> None:
     typed = (
-        "\\d\n\\d shop.orders\nselect count(*)\nfrom shop.orders;\n\\x\nselect 7 as seven;\n"
+        "\\d\n\\d shop.orders;\nselect count(*)\nfrom shop.orders;\n\\x\nselect 7 as seven;\n"
         "select nope;\n\\nothing\n\\?\n\\q\n"
     )
     code, shown = on_a_terminal("sql", "-w", lake, typed=typed, XDG_STATE_HOME=str(tmp_path), PAGER="cat", NO_COLOR="1")
@@ -164,3 +165,28 @@ def test_a_shell_runs_statements_and_commands(lake: Path, tmp_path: Path) -> Non
         assert part in shown, part
     assert "error: Binder Error" in shown
     assert "select 7 as seven;" in (tmp_path / "tidelake" / "sql_history").read_text()
+
+
+def test_a_pipe_takes_statements_and_commands(call: Call, lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    typed = (
+        "\\d shop.orders\n-- how many\n\\x\nselect count(*) as n\nfrom shop.orders;\n"
+        "select 1 as one;\n\\q\nselect nope;\n"
+    )
+    monkeypatch.setattr("sys.stdin", io.StringIO(typed))
+    said = call("sql", "-w", lake)
+    assert said.code == 0, said.err
+    for part in ("status  string", "n  30", "one  1"):
+        assert part in said.out
+
+
+@pytest.mark.parametrize(
+    ("typed", "says"), [("\\dt\nselect 1;\n", "\\dt is no command"), ("", "no statement"), (" ;\n", "no statement")]
+)
+def test_the_first_error_ends_a_pipe(
+    typed: str, says: str, call: Call, lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(typed))
+    said = call("sql", "-w", lake)
+    assert said.code != 0
+    assert says in said.err
+    assert "1 row" not in said.out

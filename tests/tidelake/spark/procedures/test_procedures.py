@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 
 import tidelake
 from tests.support.command_line import Call
@@ -297,6 +298,48 @@ def test_lost_manifests_are_removed(lake: str) -> None:
     assert procedures.remove_unexisting_manifests("shop.t", lake) == [lost.name]
     assert len(rows_of(again.table("shop.t"))) < 50
     assert len(table.snapshots()) == 3
+
+
+@pytest.fixture
+def iceberg_warehouse(tmp_path: Path) -> Path:
+    """A Hadoop catalog with the table `shop.visits`."""
+    catalog = SqlCatalog("c", uri=f"sqlite:///{tmp_path}/iceberg.sqlite", warehouse=f"file://{tmp_path}")
+    catalog.create_namespace("shop")
+    location = tmp_path / "iceberg" / "shop" / "visits"
+    table = catalog.create_table("shop.visits", LOG, location=f"file://{location}")
+    table.append(pa.table({"id": [1, 2], "v": [3, None]}, LOG))
+    Path(table.metadata_location.removeprefix("file://")).rename(location / "metadata" / "v2.metadata.json")
+    (location / "metadata" / "version-hint.text").write_text("2")
+    return tmp_path / "iceberg"
+
+
+def test_a_table_of_an_iceberg_catalog_is_migrated(lake: str, iceberg_warehouse: Path, call: Call) -> None:
+    given = f"iceberg_options=metadata.iceberg.storage=hadoop-catalog,iceberg_warehouse={iceberg_warehouse}"
+    done = call(
+        *("spark", "call", "migrate_iceberg_table", "source_table=shop.visits", given),
+        *("options=snapshot.num-retained.min=3,write-only=true", "parallelism=2", "-w", lake),
+    )
+    assert done.code == 0, done.err
+    table = tidelake.open_catalog(lake).table("shop.visits")
+    assert rows_of(table) == [(1, 3), (2, None)]
+    assert table.options["write-only"] == "true"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("metadata.iceberg.storage=hive-catalog,uri=thrift://h", "metadata.iceberg.storage = hive-catalog"),
+        ("iceberg_warehouse=/i", "metadata.iceberg.storage = unset"),
+        ("metadata.iceberg.storage=hadoop-catalog", "needs iceberg_warehouse="),
+        ("metadata.iceberg.storage=hadoop-catalog,iceberg_warehouse=/i,x=y", "x is no option of iceberg_options"),
+        ("metadata.iceberg.storage=hadoop-catalog,iceberg_warehouse=/none", "/none/shop/visits"),
+    ],
+)
+def test_an_iceberg_table_that_cannot_be_found_is_refused(lake: str, call: Call, options: str, message: str) -> None:
+    arguments = ("source_table=shop.visits", f"iceberg_options={options}", "-w", lake)
+    found = call("spark", "call", "migrate_iceberg_table", *arguments)
+    assert found.code != 0
+    assert message in " ".join(found.err.split())
 
 
 def test_unsupported_procedures_are_refused_with_the_reason(lake: str, call: Call) -> None:
