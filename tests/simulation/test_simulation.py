@@ -72,8 +72,14 @@ def test_fifty_more_lakes_are_sound(first: int) -> None:
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("bug", sorted(PLANTED.keys() - NOT_YET_SEEN))
 def test_a_planted_bug_is_found_within_200_seeds(bug: str) -> None:
+    """Found means: the seed is sound without the bug."""
+    assert any(_is_found(bug, seed) for seed in range(1, 201))
+
+
+def _is_found(bug: str, seed: int) -> bool:
     with planted(bug):
-        assert any(simulate(seed, OPERATIONS).finding is not None for seed in range(1, 201))
+        finding = simulate(seed, OPERATIONS).finding
+    return finding is not None and simulate(seed, OPERATIONS).finding is None
 
 
 @pytest.mark.long

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
 import numpy as np
@@ -117,7 +117,9 @@ class ChangelogReport:
         return not self.differing and not self.ill_formed
 
 
-def check_changelog(context: TableContext, start: int | None = None, end: int | None = None) -> ChangelogReport:
+def check_changelog(
+    context: TableContext, start: int | None = None, end: int | None = None, *, only_touched: bool = False
+) -> ChangelogReport:
     """Compare the changelog with the table.
 
     The rows that an OVERWRITE snapshot replaced are not in the changelog. So the check starts after the last such
@@ -126,6 +128,7 @@ def check_changelog(context: TableContext, start: int | None = None, end: int | 
 
     start: None: the earliest state after which all changes exist.
     end: None: the latest snapshot.
+    only_touched: don't read a bucket whose files are the same in both states, if it has no changes. Its rows are equal.
     """
     if not context.schema.has_primary_key:
         raise UnsupportedFeature(
@@ -133,12 +136,13 @@ def check_changelog(context: TableContext, start: int | None = None, end: int | 
             "its changelog can't be compared with it, as no key identifies equal rows",
             "Compare counts: each commit of an append table adds the rows of its files",
         )
-    return _Check(context, start, end).run()
+    return _Check(context, start, end, only_touched).run()
 
 
 class _Check:
-    def __init__(self, context: TableContext, start: int | None, end: int | None) -> None:
+    def __init__(self, context: TableContext, start: int | None, end: int | None, only_touched: bool) -> None:
         self._context = context
+        self._only_touched = only_touched
         self._snapshots = context.snapshots
         self._changes = ChangeReader(context)
         self._end = self._state(self._latest_id() if end is None else end)
@@ -192,6 +196,8 @@ class _Check:
             for entry in self._changes.entries(snapshot):
                 changes[entry.bucket_id].append(entry)
         for bucket in sorted(before.keys() | after.keys() | changes.keys()):
+            if self._only_touched and bucket not in changes and _same_files(before.get(bucket), after.get(bucket)):
+                continue
             self._check(_Parts(before.get(bucket), changes.get(bucket, ()), after.get(bucket)))
         return self._report
 
@@ -326,6 +332,12 @@ class _Check:
     def _key(self, rows: pa.RecordBatch, groups: Groups, number: int) -> pa.RecordBatch:
         row = int(groups.rows[groups.starts[number]])
         return rows.slice(row, 1).select(list(self._context.schema.primary_keys))
+
+
+def _same_files(before: Split | None, after: Split | None) -> bool:
+    if before is None or after is None:
+        return before is after
+    return replace(before, snapshot_id=after.snapshot_id) == after
 
 
 def _last(rows: pa.RecordBatch, groups: Groups, wanted: Mask) -> KeyedRows:

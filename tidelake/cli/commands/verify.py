@@ -1,17 +1,21 @@
-"""`tidelake table verify`: checks files and metadata, or the changelog."""
+"""`tidelake table verify`: checks files and metadata, or the changelog, once or at each new snapshot."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidelake.cli.arguments import CatalogAddress, Verbs, duration_ms, not_negative, positive, table_command
 from tidelake.cli.exits import ExitCode, UsageError
 from tidelake.cli.output import CommandOutput
+from tidelake.storage.base import env
 
 if TYPE_CHECKING:
     from tidelake.storage.maintenance.verify import Report
     from tidelake.storage.maintenance.verify.changelog_check import ChangelogReport
+    from tidelake.storage.maintenance.verify.changelog_watch import WatchedCheck
     from tidelake.storage.maintenance.verify.row_history import RowHistory
     from tidelake.table import Table
 
@@ -42,6 +46,17 @@ def add_verify(verbs: Verbs) -> None:
         "--end", type=positive, metavar="ID", help="with --changelog: snapshot to compare with; default: the newest"
     )
     parser.add_argument(
+        "--watch",
+        action="store_true",
+        help="compare the changelog with the table at each new snapshot, with what changed since; until Ctrl-C, or a "
+        "difference",
+    )
+    parser.add_argument(
+        "--metrics-file",
+        metavar="PATH",
+        help="with --watch: write Prometheus metrics to this file, for node_exporter's textfile collector",
+    )
+    parser.add_argument(
         "--orphans-older-than",
         default="1 d",
         metavar="DURATION",
@@ -49,7 +64,7 @@ def add_verify(verbs: Verbs) -> None:
     )
 
 
-def verify(
+def verify(  # noqa: PLR0913 - one parameter per option
     out: CommandOutput,
     *,
     name: str,
@@ -60,16 +75,28 @@ def verify(
     changelog: bool,
     start: int | None,
     end: int | None,
+    watch: bool,
+    metrics_file: str | None,
 ) -> ExitCode:
     """Verify a table. Returns exit code 1 if there are problems."""
     from tidelake.verification import inspect_table
 
     age_ms = duration_ms(f"--orphans-older-than {orphans_older_than!r}", orphans_older_than)
-    table = catalog.open().table(name)
+    if watch and (changelog or deep or snapshot is not None or end is not None):
+        raise UsageError(
+            "--watch compares the changelog of each new snapshot; pass it without --changelog, --deep, "
+            "--snapshot and --end"
+        )
+    if metrics_file is not None and not watch:
+        raise UsageError("--metrics-file needs --watch")
+    opened = catalog.open()
+    table = opened.table(name)
+    if watch:
+        return _watch(out, lambda: opened.table(name), start, metrics_file)
     if changelog:
         return _verify_changelog(out, table, start, end)
     if start is not None or end is not None:
-        raise UsageError("--start and --end need --changelog")
+        raise UsageError("--start and --end need --changelog; --start may also be passed with --watch")
     report = inspect_table(table, snapshot_id=snapshot, deep=deep, orphans_older_than_ms=age_ms)
     if out.is_json:
         out.document(_members(report))
@@ -121,9 +148,15 @@ def _print(out: CommandOutput, name: str, report: Report) -> None:
 def _verify_changelog(out: CommandOutput, table: Table, start: int | None, end: int | None) -> ExitCode:
     """Verify the changelog. Returns exit code 1 if it does not match the table."""
     from tidelake.storage.maintenance.verify.changelog_check import check_changelog
-    from tidelake.storage.maintenance.verify.row_history import row_history
 
     report = check_changelog(table.context, start, end)
+    return _tell(out, table, report)
+
+
+def _tell(out: CommandOutput, table: Table, report: ChangelogReport) -> ExitCode:
+    """Print a report, with the history of the first wrong key. Returns exit code 1 if it is not sound."""
+    from tidelake.storage.maintenance.verify.row_history import row_history
+
     key = report.first.key if report.first is not None else report.first_ill_formed
     history = None
     if key is not None:
@@ -190,3 +223,66 @@ def _print_changelog_report(
         if report.is_sound
         else "the changelog does not match the table. Report this and keep the table unchanged",
     )
+
+
+# ---------------------------------------------------------------- verify --watch
+
+
+def _watch(
+    out: CommandOutput, open_table: Callable[[], Table], start: int | None, metrics_file: str | None
+) -> ExitCode:
+    """Check each new snapshot until a signal, or the first difference. Returns exit code 1 for a difference."""
+    from tidelake.compaction.cancellation import cancelled_by_signals
+    from tidelake.storage.maintenance.verify.changelog_watch import watch_changelog
+
+    checks = 0
+    with cancelled_by_signals() as cancellation:
+
+        def wait_s(seconds: float) -> bool:
+            cancellation.wait_ms(seconds * 1000)
+            return not cancellation.is_cancelled
+
+        out.note(f"watching the changelog of {open_table().name}; Ctrl-C ends it")
+        for check in watch_changelog(lambda: open_table().context, wait_s, start):
+            checks += 1
+            if metrics_file is not None:
+                _write_metrics(metrics_file, open_table().name, check, checks)
+            if not check.report.is_sound:
+                return _tell(out, open_table(), check.report)
+            _print_check(out, open_table().name, check)
+    return ExitCode.DONE
+
+
+def _print_check(out: CommandOutput, name: str, check: WatchedCheck) -> None:
+    report, unchecked = check.report, check.unchecked
+    if out.is_json:
+        members = {"start": report.start, "end": report.end, "keys": report.keys, "changes": report.changes}
+        out.lines([{"table": name, "sound": True, **members, "unchecked": unchecked, "seconds": check.duration_s}])
+        return
+    if unchecked is not None:
+        out.line(f"snapshots {unchecked[0]} to {unchecked[1]} expired before they were checked")
+    begin = "the empty table" if report.start is None else f"snapshot {report.start}"
+    out.line(
+        f"{name}: {begin} and {report.changes:,} changes give snapshot {report.end} · {report.keys:,} keys · "
+        f"{check.duration_s:.1f} s · sound"
+    )
+
+
+def _write_metrics(path: str, name: str, check: WatchedCheck, checks: int) -> None:
+    """Replace the file at once: a scrape sees the old one or the new one."""
+    table = name.replace("\\", "\\\\").replace('"', '\\"')
+    values: list[tuple[str, str, float]] = [
+        ("checks_total", "counter", checks),
+        ("snapshot", "gauge", check.report.end),
+        ("differing_keys", "gauge", check.report.differing),
+        ("ill_formed_keys", "gauge", check.report.ill_formed),
+        ("duration_seconds", "gauge", round(check.duration_s, 3)),
+    ]
+    lines: list[str] = []
+    for metric, kind, value in values:
+        named = f"tidelake_changelog_check_{metric}"
+        lines.append(f'# TYPE {named} {kind}\n{named}{{table="{table}"}} {value}\n')
+    target = Path(path)
+    unfinished = target.with_name(f"{target.name}.{env.process_id()}.tmp")
+    unfinished.write_text("".join(lines), "utf-8")
+    unfinished.replace(target)
