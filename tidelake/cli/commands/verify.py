@@ -257,10 +257,13 @@ def _print_check(out: CommandOutput, name: str, check: WatchedCheck) -> None:
     report, unchecked = check.report, check.unchecked
     if out.is_json:
         members = {"start": report.start, "end": report.end, "keys": report.keys, "changes": report.changes}
-        out.lines([{"table": name, "sound": True, **members, "unchecked": unchecked, "seconds": check.duration_s}])
+        gaps = {"unchecked": unchecked, "rolled_back": check.rolled_back}
+        out.lines([{"table": name, "sound": True, **members, **gaps, "seconds": check.duration_s}])
         return
     if unchecked is not None:
         out.line(f"snapshots {unchecked[0]} to {unchecked[1]} expired before they were checked")
+    if check.rolled_back is not None:
+        out.line(f"snapshot {check.rolled_back} was rolled back; the check starts again from the earliest state")
     begin = "the empty table" if report.start is None else f"snapshot {report.start}"
     out.line(
         f"{name}: {begin} and {report.changes:,} changes give snapshot {report.end} · {report.keys:,} keys · "

@@ -11,7 +11,7 @@ import pytest
 
 import tidelake
 from tests.support.command_line import Call
-from tidelake.errors import SnapshotExpired
+from tidelake.errors import CorruptFile, SnapshotExpired
 from tidelake.storage.maintenance.verify import changelog_check, changelog_watch
 from tidelake.storage.maintenance.verify.changelog_watch import WatchedCheck, watch_changelog
 
@@ -97,10 +97,34 @@ def test_a_snapshot_that_expires_while_it_is_checked_is_not_a_difference(
     assert check.report.is_sound
 
 
+def test_a_lost_file_ends_the_watch(table: tidelake.Table) -> None:
+    commit(table, (1, 0))
+    (lost,) = Path(table.location).rglob("data-*")
+    lost.unlink()
+    with pytest.raises(CorruptFile, match=lost.name):
+        next(watched(table))
+
+
+def test_a_rollback_is_named_and_the_table_is_checked_again(table: tidelake.Table) -> None:
+    def roll_back() -> None:
+        table.rollback(snapshot=1)
+
+    commit(table, (1, 0))
+    commit(table, (2, 0))
+    first, second = watched(table, roll_back)
+    assert (first.rolled_back, second.rolled_back) == (None, 2)
+    assert (second.report.end, second.report.is_sound) == (1, True)
+
+
 def test_checks_take_at_most_a_tenth_of_the_time(table: tidelake.Table) -> None:
     waits: list[float] = []
     commit(table, (1, 0))
-    (check,) = watch_changelog(lambda: table.context, lambda wait_s: waits.append(wait_s) or False)
+
+    def wait(wait_s: float) -> bool:
+        waits.append(wait_s)
+        return False
+
+    (check,) = watch_changelog(lambda: table.context, wait)
     assert check.duration_s / (check.duration_s + waits[0]) <= changelog_watch.TIME_SHARE_MAX + 1e-9
 
 
