@@ -9,7 +9,8 @@ A commit is refused for one of two reasons:
 
     what was computed                         from                       what others may not have changed since
     sequence numbers of new rows              `base.snapshot_id`         their buckets (compactions may)
-    keys of new rows                          the schema                 the types of key columns
+    keys of new rows                          the schema                 the types of key columns, those of all
+                                                                         files included
     buckets of new rows, if fixed             `base.total_buckets`       the number of buckets of their partition, or
                                                                          that of the table for a new partition
     buckets of keys that move                 `base.key_index`           any bucket (compactions may)
@@ -51,8 +52,10 @@ from tidelake.storage.files.bucket_directory import partition_directory
 from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.bucketing import Bucketing, BucketMode, bucket_mode
 from tidelake.storage.model.format import POSTPONE_BUCKET, CommitKind, FileKind
+from tidelake.storage.model.messages import rewrite_command, set_type
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types import nullable
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,7 @@ class ConflictCheck:
         self._manifests = context.shared(ManifestStore)
         self._key_types = [f.type for f in context.schema.key_fields]
         self._rules = ConcurrencyRules.of(context.schema, context.options)
+        self._has_one_key_type = not context.schema.has_primary_key or context.schema.id == 0
         self._drops_duplicates = context.options.discard_duplicate_files
         self._has_one_index_file_a_bucket = bucket_mode(context.schema, context.options) is not BucketMode.UNAWARE
         self._others = ConcurrentWrites(context.snapshots, self._delta_entries, own, context.name)
@@ -95,6 +99,8 @@ class ConflictCheck:
         changes = request.changes(base)
         if schema_id != self.context.schema.id and request.adds_rows:
             self._check_keys(schema_id)
+        if not self._has_one_key_type:
+            self._check_rewrite_is_finished(changes, base)
         self._check_since_base(request, base, schema_id)
         self._check_hash_index(request, changes, base)
         return self._check_content(request.committable.messages, changes, base, schema_id)
@@ -121,6 +127,40 @@ class ConflictCheck:
                 "old ones can't be added. Nothing was published. Load the table again, open a new writer, and write "
                 "the uncommitted rows again"
             )
+
+    def _check_rewrite_is_finished(self, changes: CommitChanges, base: Snapshot | None) -> None:
+        """Check that the table keeps no files whose keys have other types than those of the new ones.
+
+        It has such files after a rewrite that published its schema, but not its rows. They may lie in buckets where
+        the wider keys don't belong, so that a key would get a second row, and a compaction would leave it there.
+        """
+        schema, schemas = self.context.schema, self.context.schemas
+        if base is None or schema.has_same_keys(schemas.get(schema.id - 1)):
+            self._has_one_key_type = True
+            return
+        if not any(entry.kind is FileKind.ADD for entry in changes.entries):
+            return
+        live = live_entries_of(self._manifests, base, None, self.context.name)
+        old = {entry.identity for entry in live if not schema.has_same_keys(schemas.get(entry.file.schema_id))}
+        if not old:
+            self._has_one_key_type = True
+            return
+        if changes.kind is CommitKind.OVERWRITE:
+            old -= {entry.identity for entry in changes.entries if entry.kind is FileKind.DELETE}
+        if old:
+            raise CommitConflict(
+                f"{self.context.name}: a rewrite for other types of its key columns did not finish, so nothing can be "
+                "added yet. Nothing was published. Finish it with "
+                f"`{rewrite_command(self.context.name, self.context.location, *self._changed_keys())}`, open a new "
+                "writer, and write the uncommitted rows again"
+            )
+
+    def _changed_keys(self) -> list[str]:
+        """Return the columns whose types a rewrite changed, as the command takes them."""
+        schema = self.context.schema
+        before = {field.id: field.type for field in self.context.schemas.get(schema.id - 1).fields}
+        keys = [schema.by_name[name] for name in schema.primary_keys]
+        return [set_type(key.name, key.type) for key in keys if nullable(before[key.id]) != nullable(key.type)]
 
     def _check_buckets(
         self, messages: Sequence[CommitMessage], read: Mapping[BucketId, int], base: Snapshot | None, schema_id: int

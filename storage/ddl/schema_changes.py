@@ -304,7 +304,8 @@ def _check_keeps_order(schema: TableSchema, path: Path, new: DataType) -> None:
         return
     raise BadInput(
         f"column {_text(path)} of the key can't become {nullable(new)}: keys of {nullable(old)} can only become wider "
-        "integers or longer texts. Create another table"
+        "integers, longer texts, or decimals with more digits before the point, but not from up to 18 digits to more. "
+        "Create another table"
     )
 
 

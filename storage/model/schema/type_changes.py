@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from tidelake.storage.model.binary_row.row_layout import COMPACT_DECIMAL_PRECISION
 from tidelake.storage.model.options.values import parse_names
 from tidelake.storage.model.schema.table_schema import TableSchema
 from tidelake.storage.model.types import (
@@ -101,6 +102,10 @@ def is_wider_key(old: DataType, new: DataType) -> bool:
         return False
     if {old.root, new.root} <= _INTEGERS:
         return INTEGER_ROOTS.index(new.root) >= INTEGER_ROOTS.index(old.root)
+    if old.root is new.root is Root.DECIMAL:  # with the same bytes, so that a rewrite can be read while unfinished
+        is_compact = old.precision <= COMPACT_DECIMAL_PRECISION
+        keeps_bytes = new.scale == old.scale and is_compact == (new.precision <= COMPACT_DECIMAL_PRECISION)
+        return keeps_bytes and new.precision >= old.precision
     return old.root in _TEXTS and new.root is Root.VARCHAR and new.length >= old.length
 
 

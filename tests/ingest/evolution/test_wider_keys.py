@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final
 
 import pyarrow as pa
 import pytest
@@ -17,37 +21,64 @@ from tidelake.storage.maintenance.verify import verify
 from tidelake.table import Table
 
 BIG = 2**40
-NARROW, WIDE = {"id": "INT", "v": "STRING"}, {"id": "BIGINT", "v": "STRING"}
+NARROW = {"id": "INT", "v": "STRING"}
 
 
-def widening(settings: str = "") -> EvolvingWorld:
+def unscaled(scale: int) -> Callable[[int], str]:
+    """Connect's decimals: base64 of the unscaled integer."""
+
+    def sent(number: int) -> str:
+        digits = number * 10**scale
+        return base64.b64encode(digits.to_bytes(digits.bit_length() // 8 + 1, "big", signed=True)).decode()
+
+    return sent
+
+
+@dataclass(frozen=True)
+class Key:
+    """The types of a key that gets wider, how records of both contain a number, and how a table does."""
+
+    narrow: str
+    wide: str
+    narrow_sent: Callable[[int], Any] = int
+    wide_sent: Callable[[int], Any] = int
+    held: Callable[[int], Any] = int
+
+
+INTEGER: Final = Key("INT", "BIGINT")
+DECIMAL: Final = Key("DECIMAL(10, 2)", "DECIMAL(18, 2)", unscaled(2), unscaled(2), Decimal)
+KEYS = pytest.mark.parametrize("key", [pytest.param(INTEGER, id="integers"), pytest.param(DECIMAL, id="decimals")])
+
+
+def widening(settings: str = "", key: Key = INTEGER) -> EvolvingWorld:
     """Keys below and above zero: those below are in other buckets once they are wider."""
+    narrow, wide = ({"id": kind, "v": "STRING"} for kind in (key.narrow, key.wide))
     world = EvolvingWorld(settings, options="options: {bucket: 3}")
-    world.create(NARROW, bucket=3)
+    world.create(narrow, bucket=3)
     for number in range(-4, 4):
-        world.add({"id": number, "v": "a"}, NARROW, partition=number % 2)
+        world.add({"id": key.narrow_sent(number), "v": "a"}, narrow, partition=number % 2)
     for number in (-2, 1):
-        world.add({"id": number, "v": "b"}, NARROW, op="u", partition=number % 2)
-    world.add({"id": -3, "v": "a"}, NARROW, op="d", partition=1)
-    world.add({"id": BIG, "v": "c"}, WIDE)
-    world.add({"id": -4, "v": "d"}, WIDE, op="u")
-    world.add({"id": 3, "v": "a"}, WIDE, op="d", partition=1)
+        world.add({"id": key.narrow_sent(number), "v": "b"}, narrow, op="u", partition=number % 2)
+    world.add({"id": key.narrow_sent(-3), "v": "a"}, narrow, op="d", partition=1)
+    world.add({"id": key.wide_sent(BIG), "v": "c"}, wide)
+    world.add({"id": key.wide_sent(-4), "v": "d"}, wide, op="u")
+    world.add({"id": key.wide_sent(3), "v": "a"}, wide, op="d", partition=1)
     return world
 
 
-EXPECTED = [
-    {"id": number, "v": value}
-    for number, value in ((-4, "d"), (-2, "b"), (-1, "a"), (0, "a"), (1, "b"), (2, "a"), (BIG, "c"))
-]
+def expected(key: Key = INTEGER) -> list[dict[str, Any]]:
+    values = ((-4, "d"), (-2, "b"), (-1, "a"), (0, "a"), (1, "b"), (2, "a"), (BIG, "c"))
+    return [{"id": key.held(number), "v": value} for number, value in values]
 
 
-def test_a_small_table_is_rewritten_and_continues() -> None:
-    world = widening()
+@KEYS
+def test_a_small_table_is_rewritten_and_continues(key: Key) -> None:
+    world = widening(key=key)
     world.run()
-    assert world.columns["id"] == "BIGINT"
-    assert (world.rows(), world.breaks()) == (EXPECTED, [])
+    assert world.columns["id"] == key.wide
+    assert (world.rows(), world.breaks()) == (expected(key), [])
     assert not verify(world.table)
-    for row in EXPECTED:
+    for row in expected(key):
         assert Table(world.table).scan(filter=f"id = {row['id']}").to_arrow().to_pylist() == [row]
 
 
@@ -58,7 +89,7 @@ def test_a_table_that_is_too_large_stops_and_names_the_command_that_lets_it_cont
     assert world.columns["id"] == "INT"
     table_rewritten(world)
     world.run()
-    assert (world.rows(), world.breaks()) == (EXPECTED, [])
+    assert (world.rows(), world.breaks()) == (expected(), [])
 
 
 def table_rewritten(world: EvolvingWorld) -> int | None:
@@ -68,12 +99,13 @@ def table_rewritten(world: EvolvingWorld) -> int | None:
 
 
 @pytest.mark.sampled
-def test_the_next_run_recovers_from_a_crash_in_any_call_and_readers_see_all_rows_in_between() -> None:
-    io = FaultyFileIO((world := widening()).store)
+@KEYS
+def test_the_next_run_recovers_from_a_crash_in_any_call_and_readers_see_all_rows_in_between(key: Key) -> None:
+    io = FaultyFileIO((world := widening(key=key)).store)
     world.run(io)
     faults = (Fault.BEFORE, Fault.AFTER)
     for number, fault in sample([(number, faults[number % 2]) for number in range(0, len(io.calls), 3)]):
-        world = widening()
+        world = widening(key=key)
         io = FaultyFileIO(world.store)
         io.crash_call(number, fault)
         with suppress(TidelakeError, FaultyIOError, ProcessDied, BaseExceptionGroup):
@@ -81,10 +113,10 @@ def test_the_next_run_recovers_from_a_crash_in_any_call_and_readers_see_all_rows
         found = Table(world.table)
         ids = sorted(row["id"] for row in found.scan().to_arrow().to_pylist())
         assert len(ids) == len(set(ids)), f"call {number}, {fault}"
-        for key in ids[:1] + ids[-1:]:
-            assert [row["id"] for row in found.scan(filter=f"id = {key}").to_arrow().to_pylist()] == [key]
+        for one in ids[:1] + ids[-1:]:
+            assert [row["id"] for row in found.scan(filter=f"id = {one}").to_arrow().to_pylist()] == [one]
         world.run()
-        assert (world.rows(), world.breaks()) == (EXPECTED, []), f"call {number}, {fault}"
+        assert (world.rows(), world.breaks()) == (expected(key), []), f"call {number}, {fault}"
         assert not verify(world.table)
 
 
@@ -114,6 +146,41 @@ def test_a_writer_with_the_old_key_is_refused_after_a_rewrite() -> None:
     assert world.rows() == [{"id": 1, "v": "a"}]
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda table: table.upsert(pa.table({"id": [-1, BIG], "v": ["z", "z"]})), id="upsert"),
+        pytest.param(lambda table: table.delete("id = -1"), id="delete"),
+    ],
+)
+def test_nothing_is_added_until_an_interrupted_rewrite_is_finished(
+    change: Callable[[Table], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wider key may belong to another bucket, where it would be a second row, which the rewrite then drops."""
+    world = EvolvingWorld()
+    world.create(NARROW, bucket=3)
+    ids = list(range(-4, 4))
+    Table(world.table).upsert(pa.table({"id": pa.array(ids, pa.int32()), "v": ["a"] * len(ids)}))
+    before = world.rows()
+
+    def die(*_: object) -> None:
+        raise ProcessDied
+
+    with monkeypatch.context() as patched:
+        patched.setattr("tidelake.compaction.table_rewrite._swap", die)
+        with pytest.raises(ProcessDied):
+            table_rewritten(world)
+    assert world.columns["id"] == "BIGINT"
+    remedy = r"did not finish.*`tidelake table rewrite shop\.orders -w \S+ --set-type 'id BIGINT'`"
+    with pytest.raises(CommitConflict, match=remedy):
+        change(Table(world.table))
+    assert world.rows() == before
+    table_rewritten(world)
+    assert world.rows() == before
+    change(Table(world.table))
+    assert not verify(world.table)
+
+
 def test_a_column_outside_of_the_key_is_left_to_alter() -> None:
     from tidelake.catalog import Catalog  # noqa: PLC0415
 
@@ -123,11 +190,24 @@ def test_a_column_outside_of_the_key_is_left_to_alter() -> None:
         Catalog(world.catalog).rewrite_table(TABLE, [UpdateColumnType("n", "BIGINT")])
 
 
-@pytest.mark.parametrize("kind", ["SMALLINT", "STRING", "DOUBLE", "DECIMAL(20, 0)"])
-def test_keys_whose_order_or_values_could_change_are_refused(kind: str) -> None:
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("INT", "SMALLINT"),
+        ("INT", "STRING"),
+        ("INT", "DOUBLE"),
+        ("INT", "DECIMAL(20, 0)"),
+        ("DECIMAL(10, 2)", "DECIMAL(9, 2)"),
+        ("DECIMAL(10, 2)", "DECIMAL(12, 1)"),
+        ("DECIMAL(10, 2)", "DECIMAL(14, 4)"),
+        ("DECIMAL(10, 2)", "DECIMAL(20, 2)"),  # stored in another form
+        ("DECIMAL(10, 2)", "BIGINT"),
+    ],
+)
+def test_keys_whose_order_or_values_could_change_are_refused(old: str, new: str) -> None:
     from tidelake.catalog import Catalog  # noqa: PLC0415
 
     world = EvolvingWorld()
-    world.create(NARROW)
-    with pytest.raises(BadInput, match="can only become wider integers or longer texts"):
-        Catalog(world.catalog).rewrite_table(TABLE, [UpdateColumnType("id", kind)])
+    world.create({"id": old, "v": "STRING"})
+    with pytest.raises(BadInput, match="can only become wider integers, longer texts, or decimals with more"):
+        Catalog(world.catalog).rewrite_table(TABLE, [UpdateColumnType("id", new)])

@@ -39,8 +39,9 @@ def add_rewrite(verbs: Verbs) -> None:
         "rewrite",
         rewrite,
         "make columns of the key wider: rewrites all rows, and swaps them in one snapshot",
-        "Integers become wider integers, texts longer texts. A pipeline may run meanwhile: its table waits in\n"
-        "quarantine for the new key, or is opened again. A call that was interrupted can be repeated: it continues.",
+        "Integers become wider integers, decimals get more digits, and texts become longer. A pipeline may run\n"
+        "meanwhile: its table waits in quarantine for the new key, or is opened again. A call that was\n"
+        "interrupted can be repeated: it continues.",
     )
     parser.add_argument(
         "--set-type", action="append", required=True, metavar="COLUMN", help="'id BIGINT'; may be given several times"
