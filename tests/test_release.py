@@ -94,6 +94,18 @@ def test_the_changelog_has_its_releases_newest_first() -> None:
     assert order == sorted(order, reverse=True)
 
 
+def test_each_change_is_one_line_of_a_group() -> None:
+    """A paragraph belongs to the page that the line links to."""
+    _, *releases = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").split("\n## ")
+    for release in releases:
+        _, *groups = release.split("\n### ")
+        for group in groups:
+            title, *changes = [line for line in group.splitlines() if line]
+            assert changes, title
+            assert [line for line in changes if not (line.startswith("- ") and len(line) <= 180)] == [], title
+        assert groups == [] or "\n- " not in release.partition("\n### ")[0]
+
+
 def jobs(path: Path) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = yaml.safe_load(path.read_text(encoding="utf-8"))["jobs"]
     return found
