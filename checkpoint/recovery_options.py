@@ -225,6 +225,10 @@ def _accept_gap(one: RefusedTable, source: SourceState) -> _Option | None:
         )
     if kinds <= {ProblemKind.CHAIN_BREAK, ProblemKind.ROUTING}:
         return f"--accept-gap {quote(one.table)}", f"{at}, its current position: skipped records stay skipped"
+    if kinds & {ProblemKind.TOPIC_RECREATED, ProblemKind.PARTITION_GONE}:
+        return f"--accept-gap {quote(one.table)}", (
+            f"{at}: what was not read of the old topic is lost, and what the new one repeats is applied again"
+        )
     return f"--accept-gap {quote(one.table)}", f"{at}: no duplicates; the records in between are skipped"
 
 
@@ -248,7 +252,8 @@ def _from_snapshot(one: RefusedTable, source: SourceState) -> _Option | None:
         if last_valid is not None
         else sorted([*one.table_state.own, *one.table_state.others], key=lambda s: -s.id)
     )
-    if any(problem.kind in _OTHER_RECORDS for problem in one.problems):
+    is_elsewhere = any(problem.kind in _OTHER_RECORDS for problem in one.problems)
+    if is_elsewhere:
         candidates = candidates[:1]
     reached = _reached(one.problems) or {}
     for snapshot in candidates:
@@ -262,6 +267,11 @@ def _from_snapshot(one: RefusedTable, source: SourceState) -> _Option | None:
             one.table, position.assuming_identity(source.identity), source
         ):
             effect = f"{one.table} continues where snapshot {snapshot.id} ended, at {_places(position.ends)}"
+            if is_elsewhere:
+                effect += (
+                    ". Only if the topic was copied with its offsets; otherwise these are offsets of other records, "
+                    "and those before them are skipped"
+                )
             return f"--from-snapshot {quote(one.table)}={snapshot.id}", effect
     return None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tomllib
 from collections import Counter
 from pathlib import Path
 from typing import Final
@@ -80,6 +81,14 @@ def test_links_between_pages_have_targets(page: str) -> None:
         if not target.exists() or (anchor and anchor not in anchors(target)):
             missing.append(link)
     assert missing == []
+
+
+def test_every_dependency_and_extra_has_its_cost() -> None:
+    project = tomllib.loads((DOCS.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    named = re.findall(r"(?m)^\| `([\w-]+)` \|", (DOCS / "installing.md").read_text(encoding="utf-8"))
+    packages = [re.match(r"[\w-]+", text)[0] for text in project["dependencies"]]  # type: ignore[index]
+    extras = project["optional-dependencies"].keys() - {"dev", "docs", "release"}  # those of a checkout
+    assert sorted(named) == sorted([*packages, *extras])
 
 
 def test_every_page_is_in_the_index() -> None:

@@ -11,6 +11,10 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+import yaml
+
+import tidelake
+from tests.support.kafka_broker import KafkaBroker
 
 DOCS: Final = Path(__file__).parents[1] / "docs"
 BLOCK: Final = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
@@ -80,3 +84,25 @@ def test_what_a_page_shows_is_what_happens(page: str, tmp_path: Path) -> None:
             )
             said = [line for line in run.stdout.splitlines() if line.strip()]
             assert (run.returncode, is_shown(command.expected, said)) == (0, True), f"$ {command.text}\n{run.stdout}"
+
+
+@pytest.mark.interop
+def test_the_last_step_of_the_tutorial_fills_a_table_from_a_broker(kafka_broker: KafkaBroker, tmp_path: Path) -> None:
+    """Its topic has no name of this test: the tutorial names it."""
+    page = (DOCS / "tutorial.md").read_text(encoding="utf-8")
+    for _, title, text in BLOCK.findall(page):
+        if title:
+            (tmp_path / title).write_text(text, encoding="utf-8")
+    (changes,) = re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    pipeline = yaml.safe_load((tmp_path / "shop.yaml").read_text(encoding="utf-8")) | yaml.safe_load(changes)
+    pipeline["source"]["bootstrap_servers"] = kafka_broker.address
+    (tmp_path / "shop.yaml").write_text(yaml.safe_dump(pipeline), encoding="utf-8")
+    for command in (
+        ("shop.py",),
+        ("to_kafka.py", kafka_broker.address),
+        ("-m", "tidelake", "ingest", "run", "shop.yaml", "--until", "latest"),
+    ):
+        run = subprocess.run([sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert run.returncode == 0, run.stdout + run.stderr
+    table = tidelake.open_catalog(str(tmp_path / "kafka-lake")).table("shop.orders")
+    assert sorted(table.scan(columns=["id"]).to_arrow()["id"].to_pylist()) == [1, 2, 3]

@@ -253,6 +253,11 @@ def problem(kind: ProblemKind, *partitions: TopicPartition) -> PositionProblem:
             "at t-0: 40, t-1: 5: no duplicates; the records in between are skipped",
             id="what was deleted",
         ),
+        pytest.param(
+            [problem(ProblemKind.TOPIC_RECREATED, P0, P1)],
+            "at t-0: 30, t-1: 0: what was not read of the old topic is lost, and what the new one repeats is applied",
+            id="another topic of this name",
+        ),
     ],
 )
 def test_accepting_a_gap_is_offered_with_its_effect(problems: Sequence[PositionProblem], effect: str) -> None:
@@ -304,6 +309,24 @@ def snapshot(id_: int, ends: Mapping[TopicPartition, int] | str | None) -> Snaps
 
 def served(id_: int, p0: int = 50) -> SnapshotSummary:
     return snapshot(id_, {P0: p0, P1: 5})
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_warned"),
+    [
+        (ProblemKind.TOPIC_RECREATED, True),
+        (ProblemKind.PARTITION_GONE, True),
+        (ProblemKind.ANOTHER_SOURCE, True),
+        (ProblemKind.ROUTING, False),
+    ],
+    ids=lambda value: value.name if isinstance(value, ProblemKind) else None,
+)
+def test_the_offsets_of_another_topic_are_offered_with_the_condition_that_it_is_a_copy(
+    kind: ProblemKind, is_warned: bool
+) -> None:
+    table = refused(problem(kind, P0), state=TableState(1, own=[served(3)]))
+    (option,) = (one for one in position_refused([table], SOURCE, "run").ways_out if "--from-snapshot" in one)
+    assert ("Only if the topic was copied with its offsets" in option) is is_warned
 
 
 @pytest.mark.parametrize(
