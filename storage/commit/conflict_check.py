@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tidelake.errors import CommitConflict, CorruptFile, HistoryExpired
+from tidelake.errors import CommitConflict, HistoryExpired
 from tidelake.storage.commit.commit_changes import CommitChanges
 from tidelake.storage.commit.commit_message import CommitMessage
 from tidelake.storage.commit.commit_request import CommitRequest
@@ -86,6 +86,10 @@ class ConflictCheck:
         """Take each new snapshot, in their order, so that it is not read again."""
         self._others.observe(snapshot)
 
+    def has_expired(self, snapshot: Snapshot) -> bool:
+        """Return whether the snapshot is gone, or is going: its files may be deleted already."""
+        return self._others.has_expired(snapshot.id)
+
     def check(self, request: CommitRequest, base: Snapshot | None, schema_id: int) -> CheckedChanges:
         """Return what to publish on this base. Raises CommitConflict; StaleSequenceNumbers for new rows out of order.
 
@@ -136,14 +140,8 @@ class ConflictCheck:
             self._check_new_partitions(totals, base, schema_id)
         try:
             counts = self._others.after(min(read.values()), base).bucket_counts
-        except HistoryExpired as expired:
-            try:
-                found = self._bucket_counts(totals, base)
-            except (CorruptFile, FileNotFoundError):  # the base expires, too, while its files are read
-                if base is None or not self._others.has_expired(base.id):
-                    raise
-                raise expired from None
-            check_buckets_unchanged(totals, found, self._name_partition)
+        except HistoryExpired:
+            check_buckets_unchanged(totals, self._bucket_counts(totals, base), self._name_partition)
             return
         since: dict[bytes, int] = {}
         for bucket, base_id in read.items():

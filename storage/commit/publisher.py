@@ -45,7 +45,14 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from tidelake.errors import BadInput, CommitConflict, CommitOutcomeUnknown, TidelakeError, UnsupportedFeature
+from tidelake.errors import (
+    BadInput,
+    CommitConflict,
+    CommitOutcomeUnknown,
+    CorruptFile,
+    TidelakeError,
+    UnsupportedFeature,
+)
 from tidelake.storage.base import env
 from tidelake.storage.base.backoff import ExponentialBackoff
 from tidelake.storage.base.clock import epoch_ms
@@ -263,7 +270,13 @@ class Publisher:
             if committed is not None:
                 return committed
             self._schema_id = self._context.schemas.latest_id_from(self._schema_id)
-            prepared = self._prepare(request, self._tracker.latest, merge=retry == 0)
+            base = self._tracker.latest
+            try:
+                prepared = self._prepare(request, base, merge=retry == 0)
+            except (CorruptFile, FileNotFoundError):
+                if base is None or not self._conflicts.has_expired(base):
+                    raise
+                return None  # others have published newer snapshots meanwhile, and the base expires while it is read
             assert prepared is not None, "nothing was assumed"
         unknown.append(prepared)
         self._in_doubt.add(prepared.snapshot.uuid)

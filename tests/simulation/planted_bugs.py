@@ -194,9 +194,7 @@ NOT_YET_SEEN: Final = frozenset(
     {
         "deletes dropped too early",
         "expiry forgets consumers",
-        "expiry forgets tags",
         "expiry deletes files that moved to another level",
-        "a replay is not recognised",
         "an unknown outcome taken as a failure",
         "a follower repeats a snapshot",
         "orphans are removed whatever their age",

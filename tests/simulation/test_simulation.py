@@ -14,6 +14,7 @@ from tests.simulation.planted_bugs import NOT_YET_SEEN, PLANTED, planted
 from tests.simulation.shrinker import shrunk
 
 OPERATIONS = 600
+PLANTED_OPERATIONS = 1_000
 
 
 @pytest.mark.parametrize("seed", range(1, 21))
@@ -78,8 +79,8 @@ def test_a_planted_bug_is_found_within_200_seeds(bug: str) -> None:
 
 def _is_found(bug: str, seed: int) -> bool:
     with planted(bug):
-        finding = simulate(seed, OPERATIONS).finding
-    return finding is not None and simulate(seed, OPERATIONS).finding is None
+        finding = simulate(seed, PLANTED_OPERATIONS).finding
+    return finding is not None and simulate(seed, PLANTED_OPERATIONS).finding is None
 
 
 @pytest.mark.long

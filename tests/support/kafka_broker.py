@@ -21,6 +21,7 @@ from tests.support.tools import TOOLS, build_tool
 KAFKA = TOOLS / "kafka"
 
 _START_S = 600  # only a failing test waits this long: on a busy machine a killed broker may take a minute
+_CONTROLLER_S = 60
 
 T = TypeVar("T")
 
@@ -101,6 +102,10 @@ class KafkaBroker:
             admin = AIOKafkaAdminClient(bootstrap_servers=self.address)
             await admin.start()
             try:
+                async with asyncio.timeout(_CONTROLLER_S):  # a broker that has just started may not know it yet
+                    while admin._client.cluster.controller is None:
+                        await admin._client.force_metadata_update()
+                        await asyncio.sleep(0.1)
                 await act(admin)
             finally:
                 await admin.close()

@@ -26,9 +26,18 @@ from tests.storage.model.snapshots.tables import (
 )
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO, FaultyIOError
 from tests.support.levels import sample
-from tidelake.errors import BadInput, CommitConflict, CommitOutcomeUnknown, UnsupportedFeature, WriterFenced
+from tidelake.errors import (
+    BadInput,
+    CommitConflict,
+    CommitOutcomeUnknown,
+    CorruptFile,
+    UnsupportedFeature,
+    WriterFenced,
+)
 from tidelake.storage.commit.commit_increment import CommitIncrement, CompactResult
 from tidelake.storage.commit.commit_message import CommitMessage, Committable
+from tidelake.storage.commit.commit_request import CommitRequest
+from tidelake.storage.commit.conflict_check import CheckedChanges, ConflictCheck
 from tidelake.storage.commit.manifests.manifest_store import ListFile, ManifestStore
 from tidelake.storage.commit.manifests.snapshot_files import table_manifests
 from tidelake.storage.commit.table_commit import TableCommit
@@ -635,6 +644,35 @@ def test_expiry_of_seen_snapshots_does_not_stop_a_commit(table: TableContext) ->
         other.commit(Committable(number, [added(f"b{number}")]))
     expire_below(table, 5)
     assert commit.commit(Committable(2, [added("c")])) == 7
+
+
+@pytest.mark.parametrize("has_expired", [True, False], ids=["others went on", "the file is lost"])
+def test_a_base_that_expires_while_it_is_read_is_replaced_by_a_newer_one(
+    table: TableContext, monkeypatch: pytest.MonkeyPatch, has_expired: bool
+) -> None:
+    other = committer(table, "other")
+    other.commit(Committable(1, [added("theirs")]))
+    right, calls = ConflictCheck.check, 0
+
+    def check(self: ConflictCheck, request: CommitRequest, base: Snapshot | None, schema_id: int) -> CheckedChanges:
+        nonlocal calls
+        calls += request.committable.identifier == 9
+        if calls == 1:
+            calls += 1
+            if has_expired:
+                other.commit(Committable(2, [added("theirs, too")]))
+                expire_below(table, 2)
+            raise CorruptFile("manifest-list-1", "a metadata file that a snapshot references", "no file")
+        return right(self, request, base, schema_id)
+
+    monkeypatch.setattr(ConflictCheck, "check", check)
+    ours = committer(table)
+    if not has_expired:
+        with pytest.raises(CorruptFile):
+            ours.commit(Committable(9, [added("ours")]))
+        return
+    assert ours.commit(Committable(9, [added("ours")])) == 3
+    assert live_names(table) == ["ours", "theirs", "theirs, too"]
 
 
 # ---------------------------------------------------------------- the guard

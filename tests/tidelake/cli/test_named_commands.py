@@ -85,9 +85,9 @@ NAMED: Final = sorted(
 )
 
 
-def filled_in(command: str) -> list[str]:
+def filled_in(text: str) -> list[str]:
     """The arguments, with something in place of what is left open; options in brackets are given."""
-    words = shlex.split(re.sub(r"[\[\]]", " ", command), comments=True)[1:]
+    words = shlex.split(re.sub(r"[\[\]]", " ", text), comments=True)[1:]
     length = next((n for n in (1, 3) if tuple(words[:n]) in COMMANDS), 2)
     verb, words = words[:length], words[length:]
     noun = verb[0]
@@ -98,7 +98,8 @@ def filled_in(command: str) -> list[str]:
             given.append(VALUES.get(before, "1"))
         elif LEFT_OPEN not in word or len(given) == 0 or before.startswith("-"):
             given.append(word)
-    if not given and noun != "demo":
+    command = COMMANDS.get(tuple(verb))
+    if not given and command is not None and any(not action.option_strings for action in command._actions):
         given = ["shop.orders"]  # the text contains only the name of the command
     if noun == "table" and not {"-w", "--warehouse"} & set(given):
         given += ["-w", "lake"]
