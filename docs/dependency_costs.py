@@ -29,7 +29,7 @@ _RUNS: Final = 7
 
 # The module whose import is measured, and what it is for. tests/test_docs.py compares the names with pyproject.toml.
 PURPOSES: Final = {
-    "aiohttp": ("aiohttp.web", "the port of `metrics`, and `tidelake serve rest`"),
+    "aiohttp": ("aiohttp.web", "the port of `metrics`, and `tidelake serve rest -w lake`"),
     "aiokafka": ("aiokafka", "pipelines that read Kafka"),
     "crc32c": ("crc32c", "checksums of Kafka's record batches"),
     "cramjam": ("cramjam", "snappy in manifests of other engines and in records of Kafka"),
@@ -42,7 +42,7 @@ PURPOSES: Final = {
     "pyroaring": ("pyroaring", "deletion vectors and bitmap indexes"),
     "pyyaml": ("yaml", "the configuration of a pipeline"),
     "rich": ("rich.console", "tables and colours in a terminal"),
-    "shtab": ("shtab", "`tidelake completion`"),
+    "shtab": ("shtab", "`tidelake completion bash`"),
     "sqlglot": ("sqlglot", "DDL of sources, queries of materialized tables, SQL on Spark"),
     "structlog": ("structlog", "the log of a pipeline"),
     "urllib3": ("urllib3", "REST catalogs, schema registries, access tokens"),
@@ -57,7 +57,7 @@ EXTRAS: Final = {
     "msk": "Kafka of Amazon MSK with IAM",
     "sketches": "the aggregate functions `theta_sketch` and `hll_sketch`",
     "telemetry": "spans of checkpoints and commits, for OpenTelemetry",
-    "sql": "`tidelake sql`, and materialized tables without Spark",
+    "sql": "queries in the terminal, and materialized tables without Spark",
     "duckdb": "tables in DuckDB; the same packages as `sql`",
     "polars": "tables in Polars",
     "pandas": "tables in pandas",
@@ -65,21 +65,10 @@ EXTRAS: Final = {
     "torch": "tables in PyTorch",
     "spark": "pipelines and tables on Spark, with Spark itself",
 }
-_WITHOUT_PANDAS: Final = """
-import sys
-class Without:
-    def find_spec(name, *_):
-        if name == "pandas":
-            raise ImportError(name)
-sys.meta_path.insert(0, Without)
-"""
-_OPEN: Final = "import tidelake; tidelake.open_catalog('lake')"
 STARTS: Final = {
     "`python -c pass`": ("-c", "pass"),
     "`python -c 'import tidelake'`": ("-c", "import tidelake"),
     "`tidelake --help`": ("-m", "tidelake", "--help"),
-    "`tidelake.open_catalog(…)`": ("-c", f"{_WITHOUT_PANDAS}{_OPEN}"),
-    "the same, where pandas is installed: pyarrow imports it": ("-c", _OPEN),
 }
 
 

@@ -35,6 +35,7 @@ OTHER_OPTIONS: Final = frozenset(
         "--quiet",
         "--master",
         "--archives",
+        "--data",
         "--deploy-mode",
         "--files",
         "--py-files",
@@ -49,7 +50,7 @@ OTHER_OPTIONS: Final = frozenset(
         "--upgrade",
         "--values",
     }
-)  # of tidelake itself, Maxwell, pip, spark-submit, Kafka, Helm, tests.simulation
+)  # of tidelake itself, Maxwell, pip, spark-submit, Kafka, tools/kafka, Helm, tests.simulation
 
 
 def messages(path: Path) -> Iterator[str]:
