@@ -12,6 +12,7 @@ Writers that were opened before can't commit any more: `ConflictCheck` refuses r
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from tidelake.compaction.jobs.request import CompactionRequest
@@ -19,7 +20,7 @@ from tidelake.compaction.table_compaction import compact
 from tidelake.errors import CommitConflict, UnsupportedFeature
 from tidelake.storage.base.clock import epoch_ms
 from tidelake.storage.commit.commit_message import CommitMessage, Committable
-from tidelake.storage.commit.manifests.snapshot_files import live_entries
+from tidelake.storage.commit.manifests.snapshot_files import entries_with_other_keys, live_entries, may_have_other_keys
 from tidelake.storage.commit.table_commit import TableCommit, new_commit_user
 from tidelake.storage.ddl.schema_changes import UpdateColumnType, apply_changes
 from tidelake.storage.model.bucketing import BucketMode, bucket_mode
@@ -82,14 +83,8 @@ def rewrite_table(context: TableContext, changes: Sequence[UpdateColumnType], pu
 
 def is_unfinished(context: TableContext) -> bool:
     """Return whether a rewrite of the table published its schema, but not its rows."""
-    if context.schema.id == 0 or not context.schema.has_primary_key:
-        return False
-    before = context.schemas.get(context.schema.id - 1)
-    if context.schema.has_same_keys(before):
-        return False
-    latest = context.snapshots.latest()
-    old = live_entries(context, latest) if latest is not None else ()
-    return any(not context.schema.has_same_keys(context.schemas.get(entry.file.schema_id)) for entry in old)
+    latest = context.snapshots.latest() if may_have_other_keys(context) else None
+    return latest is not None and bool(entries_with_other_keys(context, live_entries(context, latest)))
 
 
 def finish_rewrite(context: TableContext) -> int | None:
@@ -100,7 +95,7 @@ def finish_rewrite(context: TableContext) -> int | None:
     for attempt in range(1, ATTEMPTS + 1):
         base = context.snapshots.latest()
         assert base is not None, "its files were seen"
-        old = context.with_schema(_schema_of_files(context, base))
+        old = context.with_schema(_with_keys_of_files(context, base))
         messages = _written(context, old, base)
         try:
             return _swap(context, messages, base)
@@ -110,10 +105,16 @@ def finish_rewrite(context: TableContext) -> int | None:
     raise AssertionError("the last attempt returns or raises")
 
 
-def _schema_of_files(context: TableContext, base: Snapshot) -> TableSchema:
-    """Return the newest schema with the keys of the files of a snapshot."""
-    schema_id = max((entry.file.schema_id for entry in live_entries(context, base)), default=context.schema.id)
-    return context.schemas.get(schema_id)
+def _with_keys_of_files(context: TableContext, base: Snapshot) -> TableSchema:
+    """Return the table's schema with the key types of the files of a snapshot.
+
+    Other columns are those of today: the table may have been altered since.
+    """
+    old = entries_with_other_keys(context, live_entries(context, base))
+    schema_id = max((entry.file.schema_id for entry in old), default=context.schema.id)
+    before, schema = context.schemas.get(schema_id).by_id, context.schema
+    fields = (replace(f, type=before[f.id].type) if f.name in schema.primary_keys else f for f in schema.fields)
+    return replace(schema, fields=tuple(fields))
 
 
 def _written(wide: TableContext, old: TableContext, base: Snapshot) -> list[CommitMessage]:

@@ -46,7 +46,12 @@ from tidelake.storage.commit.index_changes import changed_index, check_hash_inde
 from tidelake.storage.commit.manifests.index_manifest import IndexEntry
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.commit.manifests.manifest_store import ManifestStore
-from tidelake.storage.commit.manifests.snapshot_files import delta_entries, live_entries_of
+from tidelake.storage.commit.manifests.snapshot_files import (
+    delta_entries,
+    entries_with_other_keys,
+    live_entries_of,
+    may_have_other_keys,
+)
 from tidelake.storage.commit.row_ids import check_rows_unchanged
 from tidelake.storage.files.bucket_directory import partition_directory
 from tidelake.storage.model.bucket_id import BucketId
@@ -81,7 +86,7 @@ class ConflictCheck:
         self._manifests = context.shared(ManifestStore)
         self._key_types = [f.type for f in context.schema.key_fields]
         self._rules = ConcurrencyRules.of(context.schema, context.options)
-        self._has_one_key_type = not context.schema.has_primary_key or context.schema.id == 0
+        self._has_one_key_type = False  # until it is known
         self._drops_duplicates = context.options.discard_duplicate_files
         self._has_one_index_file_a_bucket = bucket_mode(context.schema, context.options) is not BucketMode.UNAWARE
         self._others = ConcurrentWrites(context.snapshots, self._delta_entries, own, context.name)
@@ -138,33 +143,35 @@ class ConflictCheck:
         It has such files after a rewrite that published its schema, but not its rows. They may lie in buckets where
         the wider keys don't belong, so that a key would get a second row, and a compaction would leave it there.
         """
-        schema, schemas = self.context.schema, self.context.schemas
-        if base is None or schema.has_same_keys(schemas.get(schema.id - 1)):
+        if base is None or not may_have_other_keys(self.context):
             self._has_one_key_type = True
             return
         if not any(entry.kind is FileKind.ADD for entry in changes.entries):
             return
         live = live_entries_of(self._manifests, base, None, self.context.name)
-        old = {entry.identity for entry in live if not schema.has_same_keys(schemas.get(entry.file.schema_id))}
+        old = {entry.identity: entry.file.schema_id for entry in entries_with_other_keys(self.context, live)}
         if not old:
             self._has_one_key_type = True
             return
         if changes.kind is CommitKind.OVERWRITE:
-            old -= {entry.identity for entry in changes.entries if entry.kind is FileKind.DELETE}
+            for entry in changes.entries:
+                if entry.kind is FileKind.DELETE:
+                    old.pop(entry.identity, None)
         if old:
+            changed = self._changed_keys(max(old.values()))
             raise CommitConflict(
                 f"{self.context.name}: a rewrite for other types of its key columns did not finish, so nothing can be "
                 "added yet. Nothing was published. Finish it with "
-                f"`{rewrite_command(self.context.name, self.context.location, *self._changed_keys())}`, open a new "
-                "writer, and write the uncommitted rows again"
+                f"`{rewrite_command(self.context.name, self.context.location, *changed)}`, open a new writer, and "
+                "write the uncommitted rows again"
             )
 
-    def _changed_keys(self) -> list[str]:
-        """Return the columns whose types a rewrite changed, as the command takes them."""
+    def _changed_keys(self, schema_id: int) -> list[str]:
+        """Return the columns whose types changed since a schema, as the command takes them."""
         schema = self.context.schema
-        before = {field.id: field.type for field in self.context.schemas.get(schema.id - 1).fields}
+        before = self.context.schemas.get(schema_id).by_id
         keys = [schema.by_name[name] for name in schema.primary_keys]
-        return [set_type(key.name, key.type) for key in keys if nullable(before[key.id]) != nullable(key.type)]
+        return [set_type(key.name, key.type) for key in keys if nullable(before[key.id].type) != nullable(key.type)]
 
     def _check_buckets(
         self, messages: Sequence[CommitMessage], read: Mapping[BucketId, int], base: Snapshot | None, schema_id: int

@@ -5,7 +5,7 @@ Source: Java `operation/AbstractFileStoreScan.java`, `manifest/ManifestList.java
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain, compress
@@ -142,3 +142,28 @@ def changelog_list(snapshot: Snapshot) -> ListFile | None:
 
 def _entries(manifests: ManifestStore, metas: Sequence[ManifestFileMeta]) -> list[ManifestEntry]:
     return list(chain.from_iterable(manifests.read_all(metas)))
+
+
+# ---------------------------------------------------------------- keys of several types
+
+
+def may_have_other_keys(context: TableContext) -> bool:
+    """Return whether files may have keys of other types than the schema: after a rewrite that did not finish.
+
+    Keys only become wider, so the first schema has other ones if any has.
+    """
+    schema = context.schema
+    return schema.has_primary_key and schema.id > 0 and not schema.has_same_keys(context.schemas.get(0))
+
+
+def entries_with_other_keys(context: TableContext, live: Iterable[ManifestEntry]) -> list[ManifestEntry]:
+    """Return the live files whose keys have other types than those of the schema."""
+    has_same = {context.schema.id: True}
+    found: list[ManifestEntry] = []
+    for entry in live:
+        schema_id = entry.file.schema_id
+        if schema_id not in has_same:
+            has_same[schema_id] = context.schema.has_same_keys(context.schemas.get(schema_id))
+        if not has_same[schema_id]:
+            found.append(entry)
+    return found

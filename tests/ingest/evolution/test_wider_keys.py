@@ -16,7 +16,7 @@ from tests.ingest.evolution.world import TABLE, EvolvingWorld
 from tests.support.faulty_file_io import Fault, FaultyFileIO, FaultyIOError, ProcessDied
 from tests.support.levels import sample
 from tidelake.errors import BadInput, CommitConflict, RecordRefused, TidelakeError
-from tidelake.storage.ddl.schema_changes import UpdateColumnType
+from tidelake.storage.ddl.schema_changes import AddColumn, RenameColumn, SchemaChange, SetOption, UpdateColumnType
 from tidelake.storage.maintenance.verify import verify
 from tidelake.table import Table
 
@@ -149,19 +149,26 @@ def test_a_writer_with_the_old_key_is_refused_after_a_rewrite() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        pytest.param(lambda table: table.upsert(pa.table({"id": [-1, BIG], "v": ["z", "z"]})), id="upsert"),
+        pytest.param(lambda table: table.upsert([{"id": -1}, {"id": BIG}]), id="upsert"),
         pytest.param(lambda table: table.delete("id = -1"), id="delete"),
     ],
 )
+@pytest.mark.parametrize(
+    "alterations",
+    [
+        pytest.param([], id="at once"),
+        pytest.param([AddColumn("w", "INT")], id="after a new column"),
+        pytest.param([RenameColumn("v", "w"), SetOption("snapshot.num-retained.min", "5")], id="after two alterations"),
+    ],
+)
 def test_nothing_is_added_until_an_interrupted_rewrite_is_finished(
-    change: Callable[[Table], object], monkeypatch: pytest.MonkeyPatch
+    change: Callable[[Table], object], alterations: list[SchemaChange], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A wider key may belong to another bucket, where it would be a second row, which the rewrite then drops."""
     world = EvolvingWorld()
     world.create(NARROW, bucket=3)
     ids = list(range(-4, 4))
     Table(world.table).upsert(pa.table({"id": pa.array(ids, pa.int32()), "v": ["a"] * len(ids)}))
-    before = world.rows()
 
     def die(*_: object) -> None:
         raise ProcessDied
@@ -171,6 +178,9 @@ def test_nothing_is_added_until_an_interrupted_rewrite_is_finished(
         with pytest.raises(ProcessDied):
             table_rewritten(world)
     assert world.columns["id"] == "BIGINT"
+    for one in alterations:
+        world.catalog.alter_table(TABLE, [one])
+    before = world.rows()
     remedy = r"did not finish.*`tidelake table rewrite shop\.orders -w \S+ --set-type 'id BIGINT'`"
     with pytest.raises(CommitConflict, match=remedy):
         change(Table(world.table))
