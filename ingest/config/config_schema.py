@@ -95,4 +95,4 @@ def _schema_of(kind: type) -> dict[str, Any]:
         return {"type": "object", "additionalProperties": {"type": "string"}}
     if kind is Secret or issubclass(kind, pathlib.PurePath):
         return {"type": "string"}
-    raise NotImplementedError
+    raise NotImplementedError  # so msgspec reports that it has no schema for the type
