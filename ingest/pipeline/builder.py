@@ -505,6 +505,7 @@ async def run(
     command: str = DEFAULT_COMMAND,
     *,
     stays_when_refused: bool = False,
+    io: FileIO | None = None,
 ) -> RunMetrics:
     """Run a pipeline until its source ends, it fails, or the process gets SIGTERM or SIGINT (see `Pipeline.stop`).
 
@@ -513,8 +514,9 @@ async def run(
     command: see `build_pipeline`.
     stays_when_refused: PositionRefused and WriterFenced are raised only after a signal. Until then the process does
         nothing but answer probes: a supervisor that restarts every process would take over again and again.
+    io: see `build_pipeline`.
     """
-    pipeline = await asyncio.to_thread(build_pipeline, config, recovery_flags, command)
+    pipeline = await asyncio.to_thread(build_pipeline, config, recovery_flags, command, io=io)
     if watch is not None:
         watch(pipeline.metrics)
     loop, stopped = asyncio.get_running_loop(), asyncio.Event()

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.checkpoint.offsets import OffsetRange, TopicPartition
+from tidelake.ingest.formats.registry import open_format
+from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.settings import Config
 from tidelake.ingest.source_settings import FolderSettings, FolderStartSettings, KafkaSettings
 from tidelake.ingest.sources.change_log_folder import ChangeLogFolder
+from tidelake.ingest.sources.ranges import read_ranges
 from tidelake.ingest.sources.source import AtGroupOffsets, AtOffsets, AtTimestamp, Earliest, Latest, Source, Start
 
 _UNREACHABLE_AFTER_MS: Final = 5_000  # for somebody who waits; a run waits longer (`source.unreachable_after_ms`)
@@ -73,3 +77,28 @@ def with_short_limit(config: Config) -> Config:
         return config
     limit_ms = min(config.source.unreachable_after_ms, _UNREACHABLE_AFTER_MS)
     return msgspec.structs.replace(config, source=msgspec.structs.replace(config.source, unreachable_after_ms=limit_ms))
+
+
+async def newest_records(config: Config, records: int) -> AsyncGenerator[RawBatch]:
+    """Yield the newest records of the source, in order within each partition. Joins no consumer group.
+
+    records: their number, about; of all partitions together. Of a folder the oldest are read, because it doesn't report
+        where it ends.
+
+    Raises the source's errors.
+    """
+    bounded = msgspec.structs.replace(config, source=msgspec.structs.replace(config.source, until="end"))
+    source = build_source(bounded, open_format(config.format, config.format_options).KEPT_HEADERS)
+    try:
+        partitions = await source.open([])
+        bounds = await source.bounds(list(partitions))
+        share = max(1, records // max(1, len(bounds)))
+        ranges = {p: OffsetRange(max(held.start, held.end - share), held.end) for p, held in bounds.items()}
+        async with aclosing(read_ranges(source, bounds, ranges) if bounds else source.read({})) as batches:
+            async for raw in batches:
+                yield raw
+                records -= len(raw)
+                if records <= 0 and not bounds:
+                    break
+    finally:
+        await source.close()

@@ -16,19 +16,15 @@ from itertools import groupby
 from types import SimpleNamespace
 from typing import Any, Final
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tidelake.checkpoint.offsets import OffsetRange
 from tidelake.compaction.merge_tree.universal_compaction import UniversalCompaction, UniversalCompactionOptions
-from tidelake.ingest.formats.registry import open_format
-from tidelake.ingest.pipeline.configured_source import build_source
+from tidelake.ingest.pipeline.configured_source import newest_records
 from tidelake.ingest.pipeline.progress_tracker import INTERVAL_MS
 from tidelake.ingest.pipeline.sampled_tables import Obstacle, SampledTable, SampledTables
 from tidelake.ingest.settings import Config
-from tidelake.ingest.sources.ranges import read_ranges
 from tidelake.storage.fileio.location import REMOTE_SCHEMES, scheme_of
 from tidelake.storage.fileio.object_output import PART_BYTES
 from tidelake.storage.model.bucketing import Bucketing
@@ -95,27 +91,14 @@ class Estimate:
 async def estimate(config: Config, records: int) -> Estimate:
     """Read a sample, and return the estimate.
 
-    records: number of newest records to read, of all partitions together. Of a folder the oldest are read, because it
-        doesn't report where it ends.
+    records: see `newest_records`
 
     Raises the source's errors.
     """
     tables = await asyncio.to_thread(SampledTables, config)
-    bounded = msgspec.structs.replace(config, source=msgspec.structs.replace(config.source, until="end"))
-    source = build_source(bounded, open_format(config.format, config.format_options).KEPT_HEADERS)
-    try:
-        partitions = await source.open([])
-        bounds = await source.bounds(list(partitions))
-        share = max(1, records // max(1, len(bounds)))
-        ranges = {p: OffsetRange(max(held.start, held.end - share), held.end) for p, held in bounds.items()}
-        async with aclosing(read_ranges(source, bounds, ranges) if bounds else source.read({})) as batches:
-            async for raw in batches:
-                await asyncio.to_thread(tables.take, raw)
-                records -= len(raw)
-                if records <= 0 and not bounds:
-                    break
-    finally:
-        await source.close()
+    async with aclosing(newest_records(config, records)) as sample:
+        async for raw in sample:
+            await asyncio.to_thread(tables.take, raw)
     return Estimate(
         [_of_table(tables.known[name], config) for name in sorted(tables.known)],
         [tables.obstacles[key] for key in sorted(tables.obstacles)],

@@ -215,7 +215,7 @@ def _headers(texts: list[msgspec.Raw], kept: Collection[str]) -> dict[int, Heade
 
 def _decoded_headers(text: msgspec.Raw, kept: Collection[str]) -> Headers:
     pairs = _headers_decoder.decode(text) or []
-    return tuple((name, value and value.encode()) for name, value in pairs if name in kept)
+    return tuple((name, None if value is None else value.encode()) for name, value in pairs if name in kept)
 
 
 def _first_bad_line(piece: bytes, begin: int) -> BadLine:
@@ -229,6 +229,47 @@ def _first_bad_line(piece: bytes, begin: int) -> BadLine:
             return BadLine(offset, text[:_SHOWN_BYTES], str(error))
         offset += len(text) + 1
     raise AssertionError("lines that are records one by one, but not together")
+
+
+def encode_records(batch: RawBatch) -> bytes:
+    """Return a line for each record, as `parse_records` reads them.
+
+    A header whose value is no text is dropped: a change log can't hold it.
+    """
+    keys, values = batch.keys.to_pylist(), batch.values.to_pylist()
+    return b"".join(
+        msgspec.json.encode(
+            {
+                "topic": batch.topic,
+                "partition": batch.partition,
+                "offset": int(offset),
+                "timestamp_ms": int(batch.timestamps_ms[row]),
+                "timestamp_type": batch.timestamp_type(row),
+                **_text_or_base64("key", keys[row]),
+                **_text_or_base64("value", values[row]),
+                "headers": [
+                    (name, _text(value))
+                    for name, value in batch.headers.get(row, ())
+                    if value is None or _text(value) is not None
+                ],
+            }
+        )
+        + b"\n"
+        for row, offset in enumerate(batch.offsets)
+    )
+
+
+def _text_or_base64(name: str, value: bytes | None) -> dict[str, str | bytes | None]:
+    if value is None or (text := _text(value)) is not None:
+        return {name: None if value is None else text}
+    return {f"{name}_base64": value}  # encoded as Base64
+
+
+def _text(value: bytes | None) -> str | None:
+    try:
+        return None if value is None else value.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def is_complete(line: bytes) -> bool:

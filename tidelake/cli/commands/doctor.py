@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from tidelake.cli.arguments import Verbs, add_config, command
-from tidelake.cli.exits import ExitCode
+from tidelake.cli.exits import ExitCode, UsageError
 from tidelake.cli.output import CommandOutput
+from tidelake.storage.base import env
 
 _MARKS: Final = {"ok": "✓", "warning": "⚠", "failed": "✗"}
 
@@ -21,14 +22,40 @@ def add_doctor(nouns: Verbs) -> None:
         doctor,
         "check the machine, the source and the tables of a pipeline before it runs; changes nothing",
         "Each check has a time limit. A check that fails does not hide the others. Exit code 1 if one failed;\n"
-        "warnings don't count. One object is written below the warehouse, and removed.",
+        "warnings don't count. One object is written below the warehouse, and removed.\n\n"
+        "With --chaos the pipeline also runs on a scratch warehouse, with the newest records of its source: once\n"
+        "undisturbed, once with kills, take-overs, compactions and lost answers of the store. Both must end with the\n"
+        "same rows.",
         log_level="error",  # a finding says the same
     )
     add_config(parser)
+    parser.add_argument("--chaos", action="store_true", help="also disturb the pipeline on a scratch warehouse")
+    parser.add_argument("--seed", type=int, metavar="N", help="with --chaos: the order of the disturbances")
+    parser.add_argument("--minutes", type=float, metavar="M", help="with --chaos: how long it is disturbed; default: 1")
+    parser.add_argument(
+        "--records", type=int, metavar="N", help="with --chaos: how many of the newest records; default: 20000"
+    )
 
 
-def doctor(out: CommandOutput, *, config: str, settings: Sequence[str]) -> ExitCode:
-    """Run all checks. Returns FAILED if one failed."""
+def doctor(
+    out: CommandOutput,
+    *,
+    config: str,
+    settings: Sequence[str],
+    chaos: bool = False,
+    seed: int | None = None,
+    minutes: float | None = None,
+    records: int | None = None,
+) -> ExitCode:
+    """Run all checks, or a trial. Returns FAILED if one failed."""
+    if chaos:
+        return _try(out, config, settings, seed, minutes, records)
+    if (seed, minutes, records) != (None, None, None):
+        raise UsageError("--seed, --minutes and --records need --chaos")
+    return _check(out, config, settings)
+
+
+def _check(out: CommandOutput, config: str, settings: Sequence[str]) -> ExitCode:
     import os
 
     from tidelake.doctor.checks import Status
@@ -51,4 +78,42 @@ def doctor(out: CommandOutput, *, config: str, settings: Sequence[str]) -> ExitC
     if any(result.is_abandoned for result in results):
         out.close()
         os._exit(code)  # Python would wait for the threads of checks that give no answer
+    return code
+
+
+def _try(
+    out: CommandOutput,
+    config: str,
+    settings: Sequence[str],
+    seed: int | None,
+    minutes: float | None,
+    records: int | None,
+) -> ExitCode:
+    from tidelake.doctor.chaos.trial import run_trial
+
+    minutes, records = 1.0 if minutes is None else minutes, 20_000 if records is None else records
+    if minutes <= 0 or records < 1:
+        raise UsageError("--minutes and --records must be positive")
+    seed = env.random_below(1 << 31) if seed is None else seed
+    trial = run_trial(Path(config), settings, seed=seed, seconds=minutes * 60, records=records, say=out.note)
+    code = ExitCode.DONE if trial.is_sound else ExitCode.FAILED
+    if out.is_json:
+        out.document(
+            {
+                "sound": trial.is_sound,
+                "seed": seed,
+                "records": trial.records,
+                "tables": [{"table": name, **asdict(finding)} for name, finding in trial.findings],
+                "tried": dict(trial.tried),
+                "kept": trial.kept,
+            }
+        )
+        return code
+    out.text("tried: " + ", ".join(f"{count:,} {what}" for what, count in trial.tried.items() if count))
+    for name, finding in trial.findings:
+        remedy = f"\n   {finding.remedy}" if finding.remedy else ""
+        out.text(f"{_MARKS[finding.status]}  {name}: {finding.found}{remedy}")
+    if trial.kept is not None:
+        out.text(f"the scratch warehouse is kept: {trial.kept}")
+        out.text(f"again: tidelake doctor {config} --chaos --seed {seed} --minutes {minutes:g} --records {records}")
     return code
