@@ -30,7 +30,7 @@ export NO_PYTHON
 # still use. The folder is in memory if enough is free: most tests create many small files, and tests about fsync count
 # calls, not writes to a disk.
 MEMORY_FOLDER = $(shell [[ $$(df --output=avail -k /dev/shm 2>/dev/null | tail -n 1) -gt 4000000 ]] && echo '-p /dev/shm')
-WORKERS := 2
+WORKERS := 3
 pytest = scratch=$$(mktemp -d $(MEMORY_FOLDER)); trap 'rm -rf "$$scratch"' EXIT; \
 	$(BIN)/pytest --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder --basetemp="$$scratch/pytest" $(1)
 

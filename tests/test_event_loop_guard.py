@@ -78,6 +78,7 @@ async def test_creating_a_task_from_another_thread_fails() -> None:
     work.close()
 
 
+@pytest.mark.interop
 def test_a_test_that_blocks_is_reported_as_failed(tmp_path: Path) -> None:
     module = tmp_path / "test_careless.py"
     module.write_text("import time\n\n\nasync def test_careless():\n    time.sleep(0)\n")

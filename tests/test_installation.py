@@ -30,6 +30,8 @@ import checkpoint, compaction, ingest, storage
 import pyarrow as pa
 import tidelake
 
+pytestmark = pytest.mark.interop
+
 def rows_written(warehouse):
     catalog = tidelake.open_catalog(warehouse)
     catalog.create_database("db")

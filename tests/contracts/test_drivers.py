@@ -351,6 +351,7 @@ ALIKE: Final = {
 }
 
 
+@pytest.mark.interop
 @pytest.mark.parametrize("history", ALIKE.values(), ids=ALIKE.keys())
 def test_both_drivers_give_the_same_table(history: History, spark: SparkSession, tmp_path: Path) -> None:
     ours, theirs = both(history, spark, tmp_path)
@@ -386,6 +387,7 @@ def test_both_drivers_give_the_same_table_for_random_changes(
     alike()
 
 
+@pytest.mark.interop
 def test_an_id_of_another_type_is_refused_after_a_restart(spark: SparkSession, tmp_path: Path) -> None:
     """The id could be the same row as one that an earlier run wrote. The row stays, and the record stops the driver."""
     drivers: Mapping[str, Callable[[Config], None]] = {

@@ -57,6 +57,7 @@ def test_malloc_thresholds_set_in_the_environment_are_kept() -> None:
     assert _reported(MALLOC_MMAP_THRESHOLD_="131072", MALLOC_ARENA_MAX="8")[2:] == ["False", "False"]
 
 
+@pytest.mark.interop
 @pytest.mark.parametrize(
     ("arguments", "is_pipeline"),
     [

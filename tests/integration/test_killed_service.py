@@ -72,6 +72,7 @@ MANY: Final = pytest.param(
 )
 
 
+@pytest.mark.interop
 @pytest.mark.parametrize(("kills", "stream"), [A_FEW, MANY])
 def test_a_killed_service_counts_each_record_once(
     kills: int, stream: Stream, private_kafka_broker: KafkaBroker, tmp_path: Path, points: Points

@@ -35,6 +35,7 @@ def test_each_continues_tables_of_the_other(hive_lake: HiveLake, java_with_hive:
     assert sorted(java_with_hive.read(java, name), key=lambda row: row["id"]) == expected
 
 
+@pytest.mark.interop
 def test_created_renamed_and_dropped_tables_are_visible_to_both(
     hive_lake: HiveLake, java_with_hive: JavaOracle
 ) -> None:

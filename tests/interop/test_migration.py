@@ -98,6 +98,7 @@ def test_java_reads_files_added_under_a_later_schema(java_oracle: JavaOracle, tm
     assert len(found) == 8
 
 
+@pytest.mark.interop
 def test_a_hive_table_is_migrated_in_the_same_metastore(hive_lake: HiveLake, java_with_hive: JavaOracle) -> None:
     java, lake = hive_lake.of_java, hive_lake.open()
     lake.create_database(hive_lake.database)

@@ -7,9 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.durations import SHOWN
 
 
+@pytest.mark.interop
 def test_the_end_of_a_run_shows_the_longest_modules_and_the_end_of_each_worker(tmp_path: Path) -> None:
     for number in range(11):
         (tmp_path / f"test_{number}.py").write_text("def test_nothing(): pass\n")

@@ -61,6 +61,7 @@ def rows_of(table: tidelake.Table) -> dict[int, int]:
     return {row["id"]: row["v"] for row in table.scan().to_arrow().to_pylist()}
 
 
+@pytest.mark.interop
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "options",

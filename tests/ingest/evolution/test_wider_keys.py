@@ -98,6 +98,7 @@ def table_rewritten(world: EvolvingWorld) -> int | None:
     return Catalog(world.catalog).rewrite_table(TABLE, [UpdateColumnType("id", "BIGINT")])
 
 
+@pytest.mark.interop
 @pytest.mark.sampled
 @KEYS
 def test_the_next_run_recovers_from_a_crash_in_any_call_and_readers_see_all_rows_in_between(key: Key) -> None:

@@ -19,6 +19,8 @@ from tidelake.spark import delete, merge, sink, update, write
 from tidelake.storage.commit.manifests.index_manifest import read_index_manifest
 from tidelake.storage.maintenance.verify import verify
 
+pytestmark = pytest.mark.interop
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 

@@ -112,6 +112,7 @@ def test_each_of_several_tasks_finds_its_plan(
     assert rows_of(table) == [(i, f"m{i}", None) for i in range(300)]
 
 
+@pytest.mark.interop
 def test_a_batch_leaves_its_session_the_settings_that_it_had(stream: Stream) -> None:
     stream.create(primary_key=["id"])
     names = ["spark.sql.adaptive.enabled", "spark.sql.execution.arrow.maxBytesPerBatch"]
@@ -263,6 +264,7 @@ def test_order_by_decides_which_row_of_a_key_is_newer(stream: Stream) -> None:
     assert rows_of(table) == [(1, "new", 2)]
 
 
+@pytest.mark.interop
 def test_rows_of_a_key_that_order_by_does_not_tell_apart_are_refused_until_it_does(stream: Stream) -> None:
     """The batch is repeated after a restart, and then written in the order of the added column."""
     table = stream.create(primary_key=["id"])
@@ -275,6 +277,7 @@ def test_rows_of_a_key_that_order_by_does_not_tell_apart_are_refused_until_it_do
     assert table.scan().to_arrow().to_pylist() == [{"id": 1, "name": "b", "version": 7}]
 
 
+@pytest.mark.interop
 def test_a_replayed_batch_of_a_query_with_state_computes_its_rows(stream: Stream) -> None:
     table = stream.create(primary_key=["id"])
 
@@ -426,6 +429,7 @@ def test_a_replayed_batch_of_raw_records_is_a_no_op(records: Stream) -> None:
     assert [id_ for id_, _, _ in rows_of(table)] == [0, 1, 4, 5, 6]
 
 
+@pytest.mark.interop
 def test_a_checkpoint_directory_reset_by_one_raw_batch_is_refused(records: Stream) -> None:
     """Spark makes the batch again, of other files than the table knows under its number."""
     table = records.create(primary_key=["id"])
@@ -443,6 +447,7 @@ def test_a_checkpoint_directory_reset_by_one_raw_batch_is_refused(records: Strea
     assert [id_ for id_, _, _ in rows_of(table)] == [0, 1]
 
 
+@pytest.mark.interop
 def test_the_second_half_of_a_batch_is_refused(spark: SparkSession, records: Stream) -> None:
     """Under its number the first half is in the table: taken for that, it would never arrive."""
     table = records.create()
@@ -565,6 +570,7 @@ def test_a_bad_record_stops_the_query_or_becomes_a_dead_letter(records: Stream, 
     )
 
 
+@pytest.mark.interop
 @pytest.mark.parametrize("has_headers", [True, False])
 def test_records_without_headers_are_applied_with_those_that_have_some(records: Stream, has_headers: bool) -> None:
     """As Kafka's columns: what has no headers is null there."""

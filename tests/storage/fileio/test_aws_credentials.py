@@ -141,6 +141,7 @@ LOGINS = [
 ]
 
 
+@pytest.mark.interop
 @pytest.mark.parametrize("login", LOGINS, ids=lambda login: login.id)
 def test_the_store_is_reached_with(
     login: Login, logins: AwsLogins, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -152,6 +153,7 @@ def test_the_store_is_reached_with(
     assert logins.refused == 0
 
 
+@pytest.mark.interop
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("login", LOGINS, ids=lambda login: login.id)
 def test_credentials_are_renewed_while_a_service_runs(

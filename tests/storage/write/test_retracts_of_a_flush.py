@@ -156,6 +156,7 @@ ENGINES: Final = (
 )
 
 
+@pytest.mark.exhaustive
 @pytest.mark.sampled
 @pytest.mark.exhaustive(kept=6)
 @pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.about)

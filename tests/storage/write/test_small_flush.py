@@ -162,6 +162,7 @@ def test_rows_of_all_rounds_are_written(tmp_path: Path, monkeypatch: pytest.Monk
     assert sorted(Table(context).scan().to_arrow()["n"].to_pylist()) == list(range(200))
 
 
+@pytest.mark.interop
 def test_a_bucket_with_many_rows_is_flushed_separately_from_small_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

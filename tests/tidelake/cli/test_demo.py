@@ -159,6 +159,7 @@ def release_of_pypaimon() -> str:
     return next(line for line in requirements.splitlines() if line.startswith("pypaimon=="))
 
 
+@pytest.mark.interop
 def test_a_warning_in_the_demo_is_printed_as_plain_text(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,6 +175,7 @@ def test_a_warning_in_the_demo_is_printed_as_plain_text(
     assert all("[warning" in line and "{" not in line for line in lines)
 
 
+@pytest.mark.interop
 def test_without_java_the_demo_prints_a_note_and_continues(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,6 +196,7 @@ def test_a_wrong_table_fails_the_demo(call: Call, tmp_path: Path, monkeypatch: p
     assert result.document["tables"][0]["differences"][0].startswith("unexpected: ")
 
 
+@pytest.mark.interop
 def test_the_demo_prints_the_location_of_the_tables_and_commands_to_try(call: Call, tmp_path: Path) -> None:
     result = call("demo", "--engine", "asyncio", "--directory", tmp_path / "demo", *SMALL[:-1])
     assert result.code == 0

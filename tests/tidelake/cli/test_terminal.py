@@ -59,6 +59,7 @@ def warehouse(tmp_path: Path) -> Path:
     return tmp_path / "lake"
 
 
+@pytest.mark.interop
 def test_colours_are_used_only_on_suitable_terminals(warehouse: Path) -> None:
     code, shown = on_a_terminal("table", "show", "shop.orders", "-w", warehouse)
     assert code == 0
@@ -76,6 +77,7 @@ def test_a_narrow_terminal_wraps_without_truncating(warehouse: Path) -> None:
     assert "TIMESTAMP(6)" in shown
 
 
+@pytest.mark.interop
 def test_dropping_asks_for_the_table_name(warehouse: Path) -> None:
     code, shown = on_a_terminal("table", "drop", "shop.orders", "-w", warehouse, typed="yes\n")
     assert code == 3

@@ -56,6 +56,7 @@ _STEPS = st.lists(
 )
 
 
+@pytest.mark.exhaustive(kept=2)
 @pytest.mark.parametrize("source", SOURCES)
 @settings(max_examples=examples(10), suppress_health_check=list(HealthCheck))
 @given(steps=_STEPS)

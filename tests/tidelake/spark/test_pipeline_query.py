@@ -62,6 +62,7 @@ def ranges_of(table: tidelake.Table, number: int) -> Mapping[TopicPartition, Off
     return recorded_position(table.context.snapshots.get(table.snapshots()[number].id)).ranges
 
 
+@pytest.mark.interop
 def test_one_query_writes_every_configured_table(spark: SparkSession, tmp_path: Path) -> None:
     shop = write_shop_log(tmp_path / "changes")
     tables = create_shop_tables(tmp_path / "lake")
@@ -75,6 +76,7 @@ def test_one_query_writes_every_configured_table(spark: SparkSession, tmp_path: 
     assert {len(table.snapshots()) for table in tables.values()} == {1}
 
 
+@pytest.mark.interop
 def test_a_query_begins_where_the_service_ended_whatever_the_configured_start_is(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -178,6 +180,7 @@ def test_tables_that_were_read_differently_far_are_brought_to_one_position_first
         assert positions.begins() == {TopicPartition("t", int(number)): at for number, at in begins.items()}
 
 
+@pytest.mark.interop
 def test_a_bad_record_on_an_executor_raises_the_message_of_its_decoder(spark: SparkSession, tmp_path: Path) -> None:
     line = {"topic": "shop.public.orders", "partition": 0, "offset": 7, "key": '{"id":1}', "value": "{broken"}
     (tmp_path / "changes").mkdir()
@@ -188,6 +191,7 @@ def test_a_bad_record_on_an_executor_raises_the_message_of_its_decoder(spark: Sp
     assert {len(table.snapshots()) for table in tables.values()} == {0}
 
 
+@pytest.mark.interop
 def test_tables_are_created_from_their_first_record_like_in_the_service(spark: SparkSession, tmp_path: Path) -> None:
     shop = write_shop_log(tmp_path / "changes")
     text = (
@@ -212,6 +216,7 @@ def test_tables_are_created_from_their_first_record_like_in_the_service(spark: S
     assert made.table("shop.orders").scan().to_arrow().num_rows == shop.expected_rows(ORDERS).num_rows
 
 
+@pytest.mark.interop
 def test_a_table_that_cannot_be_created_ends_the_query_with_the_reason(spark: SparkSession, tmp_path: Path) -> None:
     write_shop_log(tmp_path / "changes")
     settings = config(tmp_path)
@@ -344,6 +349,7 @@ def test_compressed_files_and_appended_lines_are_read_like_in_the_service(spark:
         assert found == shop.expected_rows(table).to_pylist()
 
 
+@pytest.mark.interop
 def test_a_checkpoint_directory_of_another_source_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     write_shop_log(tmp_path / "changes")
     create_shop_tables(tmp_path / "lake")

@@ -17,6 +17,8 @@ from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.spark import delete, merge, update, write
 from tidelake.storage.model.format import CommitKind, RowKind
 
+pytestmark = pytest.mark.interop
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 

@@ -133,6 +133,7 @@ def test_a_procedure_is_called_with_paimons_arguments(lake: str) -> None:
     assert list(table.tags()) == []
 
 
+@pytest.mark.interop
 def test_queries_and_changes_name_tables_of_the_lake_and_of_spark(spark: SparkSession, lake: str) -> None:
     spark.createDataFrame([(1, "one"), (9, "nine")], "id long, name string").createOrReplaceTempView("given")
     joined = sql(spark, "SELECT o.id, g.name FROM shop.orders o JOIN given g ON o.id = g.id", lake)

@@ -370,6 +370,7 @@ def test_all_available_rows_are_read_on_request_of_spark(lake: tidelake.Catalog,
 # ---------------------------------------------------------------- Spark itself
 
 
+@pytest.mark.interop
 def test_spark_follows_a_table_across_restarts_and_sees_each_change_once(
     spark: SparkSession, lake: tidelake.Catalog, tmp_path: Path
 ) -> None:
@@ -419,6 +420,7 @@ def test_a_stream_starts_with_rows_that_scans_do_not_show_yet(
         assert ids(Stream(tmp_path, {"read.changelog": "true", **limit}).drain()) == [1, 2]
 
 
+@pytest.mark.interop
 def test_spark_starts_with_rows_on_level_0_of_a_table_with_deletion_vectors(
     spark: SparkSession, lake: tidelake.Catalog, tmp_path: Path
 ) -> None:

@@ -21,6 +21,8 @@ from tidelake.ingest.source_settings import KafkaSettings
 from tidelake.ingest.sources.kafka import connection
 from tidelake.ingest.sources.kafka.connection import _CREDENTIAL_NAMES
 
+pytestmark = pytest.mark.interop
+
 __all__ = ["cluster", "connections_end", "endpoint", "topic"]  # fixtures
 
 PAGE = Path(__file__).parents[4] / "docs" / "kafka-logins.md"

@@ -30,6 +30,8 @@ from tidelake.ingest.source_settings import KafkaSettings
 from tidelake.ingest.sources.kafka.kafka_source import KafkaSource
 from tidelake.ingest.sources.kafka.range_reader import RangeReader
 
+pytestmark = pytest.mark.interop
+
 
 @dataclass(frozen=True)
 class Cluster:

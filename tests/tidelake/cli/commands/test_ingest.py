@@ -216,6 +216,7 @@ def test_after_sigterm_the_next_run_reads_the_rest(config: Path, tmp_path: Path)
     assert sorted(map(int, found["id"].to_pylist())) == sorted(key for (key,) in shop.rows["orders"])
 
 
+@pytest.mark.interop
 def test_a_process_that_stays_when_another_takes_over_ends_only_after_a_signal(config: Path, tmp_path: Path) -> None:
     """Two supervisors that restart every process would else start each other's again and again."""
     write_shop_log(tmp_path / "changes")

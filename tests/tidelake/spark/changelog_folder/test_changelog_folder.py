@@ -26,6 +26,7 @@ def lines(first: int, last: int, **more: Any) -> str:
     return "".join(json.dumps(record) + "\n" for record in records)
 
 
+@pytest.mark.interop
 def test_a_batch_read_returns_every_record_of_every_file(spark: SparkSession, tmp_path: Path) -> None:
     register(spark)
     (tmp_path / "b.jsonl").write_text(lines(3, 6))
@@ -50,6 +51,7 @@ def test_a_batch_read_returns_every_record_of_every_file(spark: SparkSession, tm
     assert sorted(row.offset for row in some.load(str(tmp_path)).collect()) == [1, 1, 3, 4, 5]
 
 
+@pytest.mark.interop
 def test_a_stream_continues_with_appended_records(spark: SparkSession, tmp_path: Path) -> None:
     register(spark)
     folder = tmp_path / "log"

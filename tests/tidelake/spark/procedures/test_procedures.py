@@ -55,6 +55,7 @@ def files_of(table: tidelake.Table) -> int:
     return sum(len(split.files) for split in table.scan().splits())
 
 
+@pytest.mark.interop
 def test_tasks_compact_buckets_and_one_commit_publishes_all(spark: SparkSession, lake: str) -> None:
     table = keyed(lake)
     before = rows_of(table)

@@ -58,6 +58,7 @@ def test_with_lookup_a_copy_by_key_applies_the_retracts_of_a_snapshot_first() ->
         assert copy == held(table), seed
 
 
+@pytest.mark.interop
 @pytest.mark.sampled
 @pytest.mark.parametrize("producer", ["full-compaction", "input", "none", "lookup"])
 def test_a_copy_by_key_and_partition_is_exact_in_any_order_of_partitions(producer: str) -> None:
