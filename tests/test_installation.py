@@ -20,6 +20,8 @@ from typing import Final
 
 import pytest
 
+pytestmark = pytest.mark.interop
+
 ROOT: Final = Path(__file__).parent.parent
 FOLDERS: Final = ("storage", "ingest", "checkpoint", "compaction")  # the words that a project may use, too
 INSTALLED: Final = ["pyspark_tidelake", "pyspark_tidelake_kafka", "tidelake"]
@@ -30,7 +32,6 @@ import checkpoint, compaction, ingest, storage
 import pyarrow as pa
 import tidelake
 
-pytestmark = pytest.mark.interop
 
 def rows_written(warehouse):
     catalog = tidelake.open_catalog(warehouse)

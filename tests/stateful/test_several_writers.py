@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from itertools import count
+from itertools import count, product
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 from uuid import uuid4
@@ -93,15 +93,29 @@ class Setting:
     @property
     def is_looked_up(self) -> bool:
         """Whether readers see rows only after a compaction."""
-        return "deletion-vectors.enabled" in self.options or self.merge is first or self.is_postponed
+        has_vectors = self.options.get("deletion-vectors.enabled") == "true"
+        return has_vectors or self.merge is first or self.is_postponed
 
     @property
     def is_postponed(self) -> bool:
         return self.options.get("bucket") == "-2"
 
     @property
+    def producer(self) -> str:
+        return self.options.get("changelog-producer", "none")
+
+    @property
     def has_changelog(self) -> bool:
-        return self.options.get("changelog-producer") in ("lookup", "full-compaction")
+        """Whether its changes are those of rows, not what was written."""
+        return self.producer in ("lookup", "full-compaction")
+
+    def fold(self, copy: dict[Key, Values], change: dict[str, Any]) -> None:
+        """Apply a change to a follower's copy."""
+        key, values = (change["p"], change["k"]), (change["n"], change["s"])
+        if change["_VALUE_KIND"] in (1, 3):
+            copy.pop(key, None)
+        else:
+            copy[key] = values if self.has_changelog else self.merge(copy.get(key), values)
 
 
 _ENGINES: Final = {
@@ -118,27 +132,39 @@ _ENGINES: Final = {
     "partial-update": Setting({"merge-engine": "partial-update"}, not_null),
     "first-row": Setting({"merge-engine": "first-row"}, first),
 }
-_WAYS: Final = {
-    "no changelog": {},
-    "lookup": {"changelog-producer": "lookup"},
-    "full-compaction": {"changelog-producer": "full-compaction"},
-    "force-lookup": {"force-lookup": "true"},
-    "deletion vectors": {"deletion-vectors.enabled": "true"},
-    "deletion vectors, lookup": {"deletion-vectors.enabled": "true", "changelog-producer": "lookup"},
-    "dynamic buckets": {"bucket": "-1", "dynamic-bucket.target-row-num": "3"},
-    "dynamic buckets, lookup": {
-        "bucket": "-1",
-        "dynamic-bucket.target-row-num": "3",
-        "changelog-producer": "lookup",
-    },
-    "postponed buckets": {"bucket": "-2"},
-    "postponed buckets, lookup": {"bucket": "-2", "changelog-producer": "lookup"},
+_PRODUCERS: Final = ("none", "input", "lookup", "full-compaction")
+_BUCKETS: Final = {
+    "fixed": {"bucket": "1"},
+    "dynamic": {"bucket": "-1", "dynamic-bucket.target-row-num": "3"},
+    "postponed": {"bucket": "-2"},
 }
+
+
+def _refused(engine: str, producer: str, vectors: bool) -> bool:
+    """Whether no such table can be created. Java refuses it, too."""
+    return (engine == "first-row" and (vectors or producer in ("input", "full-compaction"))) or (
+        vectors and producer == "full-compaction"
+    )
+
+
+COMBINATIONS: Final = list(product(_ENGINES, _PRODUCERS, _BUCKETS, (False, True)))
 SETTINGS: Final = {
-    f"{engine}, {way}": Setting({**of_engine.options, **options}, of_engine.merge, of_engine.takes_deletes)
-    for engine, of_engine in _ENGINES.items()
-    for way, options in _WAYS.items()
-    if engine != "first-row" or not ("vectors" in way or "full" in way or "force" in way)
+    f"{engine}, {producer}, {buckets}{', deletion vectors' if vectors else ''}": Setting(
+        {
+            **_ENGINES[engine].options,
+            **_BUCKETS[buckets],
+            "changelog-producer": producer,
+            "deletion-vectors.enabled": str(vectors).lower(),
+        },
+        _ENGINES[engine].merge,
+        _ENGINES[engine].takes_deletes,
+    )
+    for engine, producer, buckets, vectors in COMBINATIONS
+    if not _refused(engine, producer, vectors)
+} | {
+    f"{engine}, force-lookup": Setting({**of.options, "force-lookup": "true"}, of.merge, of.takes_deletes)
+    for engine, of in _ENGINES.items()
+    if engine != "first-row"
 }
 WRITERS: Final = {"one": "user", "same user": "user", "other": "other", "write-only": "write-only"}
 
@@ -225,7 +251,7 @@ class History:
         except tidelake.BadInput as error:
             if "for a compaction" not in str(error) and "for the compaction" not in str(error):
                 raise
-        self.compact(full=self.setting.options.get("changelog-producer") == "full-compaction")
+        self.compact(full=self.setting.producer == "full-compaction")
         self.check()
         self.catalog.rescale_table("db.t", buckets)
 
@@ -250,10 +276,14 @@ class History:
 
     def check(self) -> None:
         self._follow()
+        if self.table.snapshots():
+            assert self._first_read() == (self.rows if self.setting.producer == "none" else self.folded)
+        if self.setting.producer == "input" and not (self.setting.is_postponed and self.has_level_0):
+            assert self.folded == self.rows
         if self.has_level_0 and self.setting.is_looked_up:
             return  # rows of a write-only writer wait for a compaction
         assert _by_key(self.table.scan(columns=SCHEMA.names).to_arrow()) == self.rows
-        waits = self.has_level_0 or self.setting.options.get("changelog-producer") == "full-compaction"
+        waits = self.has_level_0 or self.setting.producer == "full-compaction"
         if self.setting.has_changelog and not waits:
             assert self.folded == self.rows
 
@@ -310,18 +340,23 @@ class History:
         self.folded.update({key: values for key, values in self.rows.items() if key[0] in (partitions or ())})
 
     def _follow(self) -> None:
-        if not self.setting.has_changelog:
+        if self.setting.producer == "none":
             return
         for snapshot in self.table.snapshots():
             if snapshot.id <= self.followed_to or snapshot.commit_kind is CommitKind.OVERWRITE:
                 continue
             for batch in self.table.changes(start=snapshot.id, end=snapshot.id):
                 for row in batch.rows.to_pylist():
-                    if row["_VALUE_KIND"] in (0, 2):
-                        self.folded[row["p"], row["k"]] = (row["n"], row["s"])
-                    else:
-                        self.folded.pop((row["p"], row["k"]), None)
+                    self.setting.fold(self.folded, row)
         self.followed_to = max((snapshot.id for snapshot in self.table.snapshots()), default=0)
+
+    def _first_read(self) -> dict[Key, Values]:
+        """What a follower has that starts now, also rows that wait for a compaction."""
+        copy: dict[Key, Values] = {}
+        for change in self.table.follow(start="latest-full", end=self.table.snapshots()[-1].id):
+            for row in change.rows.to_pylist():
+                self.setting.fold(copy, row)
+        return copy
 
 
 def _arrow(rows: list[Row]) -> pa.Table:
@@ -409,6 +444,16 @@ def played(history: History, drawn: list[tuple[Any, ...]]) -> Iterator[None]:
 each_setting = pytest.mark.parametrize(
     "setting", [pytest.param(setting, id=name) for name, setting in SETTINGS.items()]
 )
+
+
+@pytest.mark.parametrize(("engine", "producer", "buckets", "vectors"), COMBINATIONS)
+def test_a_combination_is_tested_or_refused(engine: str, producer: str, buckets: str, vectors: bool) -> None:
+    if _refused(engine, producer, vectors):
+        options = {"changelog-producer": producer, "deletion-vectors.enabled": str(vectors).lower()}
+        setting = Setting({**_ENGINES[engine].options, **_BUCKETS[buckets], **options}, newest)
+        catalog = Catalog(FileSystemCatalog(MemoryFileIO(), f"memory://{uuid4()}"))
+        with pytest.raises((tidelake.BadInput, tidelake.UnsupportedFeature)), new_table(setting, catalog):
+            pass
 
 
 @pytest.mark.exhaustive(kept=5)

@@ -52,7 +52,7 @@ class LossyFileIO:
 
     def lost(self, path: str, what: bytes) -> OSError:
         os.write(self._mishaps, what)
-        return ConnectionResetError(errno.ECONNRESET, "lost on purpose (tidelake doctor --chaos)", path)
+        return ConnectionResetError(errno.ECONNRESET, "lost on purpose, by the doctor", path)
 
     def read(self, path: str) -> bytes:
         return self._lossy(path, lambda: self._inner.read(path))

@@ -27,7 +27,7 @@ from tidelake.doctor.chaos.lossy_file_io import LOST_ANSWER, LOST_REQUEST
 from tidelake.doctor.chaos.pipeline_process import FENCED, Task, Work
 from tidelake.doctor.chaos.scratch_lake import PREFIX, ScratchPipeline, check_scratch
 from tidelake.doctor.checks import Finding, Status
-from tidelake.errors import BadInput, TidelakeError
+from tidelake.errors import BadInput
 from tidelake.ingest.pipeline.configured_source import newest_records, with_short_limit
 from tidelake.ingest.settings import Config
 from tidelake.ingest.sources.change_log_record import encode_records
@@ -43,10 +43,6 @@ _COMPACTIONS: Final = 0.5  # share of the rounds with a compaction beside
 _FED_AT_TAKE_OVER: Final = 0.02  # share of the records: the older process meets its successor when it commits
 _POLL_S: Final = 0.05
 _OUTPUT_CHARACTERS: Final = 3_000
-
-
-class ChaosFailed(TidelakeError):
-    """The trial could not be made, so it says nothing about the tables."""
 
 
 @dataclass(slots=True)
@@ -83,7 +79,8 @@ def run_trial(
     records: how many of the newest records are used.
     say: gets a line for each step.
 
-    Raises ChaosFailed if the undisturbed run fails, the errors of the configuration, the source and the warehouse.
+    Raises BadInput if the undisturbed run fails or the disturbed one does not end; the errors of the configuration, the
+    source and the warehouse.
     """
     trial = Trial(seed)
     with tempfile.TemporaryDirectory(prefix="tidelake-chaos-") as directory:
@@ -136,11 +133,9 @@ def _undisturbed_run(lake: ScratchPipeline, home: Path, lines: Sequence[bytes]) 
         try:
             code = process.popen.wait(_UNDISTURBED_S_MAX)
         except subprocess.TimeoutExpired:
-            raise ChaosFailed(
-                f"an undisturbed run took more than {_UNDISTURBED_S_MAX:g} s. Try fewer records"
-            ) from None
+            raise BadInput(f"an undisturbed run took more than {_UNDISTURBED_S_MAX:g} s. Try fewer records") from None
         if code:
-            raise ChaosFailed(
+            raise BadInput(
                 f"an undisturbed run of the pipeline failed, so there is nothing to compare with:\n{process.output()}\n"
                 "Mend that first, or leave out its records: a start may lack rows that older records made"
             )
@@ -223,7 +218,7 @@ class _DisturbedRun:
         with self._start(Work.FINISH, is_lossy=False) as last:
             code = last.popen.wait()
             if code:
-                raise ChaosFailed(f"the disturbed pipeline did not end:\n{last.output()}")
+                raise BadInput(f"the disturbed pipeline did not end:\n{last.output()}")
         self._count_mishaps()
 
     def _round(self, share: float) -> None:
