@@ -16,7 +16,7 @@ from typing import Final
 import pyarrow as pa
 
 import tidelake
-from tidelake.cli.rendering.lsm_page import lsm_page
+from tidelake.ingest.monitoring.lsm_page import lsm_page
 
 PICTURES: Final = Path(__file__).parent / "pictures"
 SIZE: Final = (1100, 620)

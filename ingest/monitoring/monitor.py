@@ -13,9 +13,11 @@ from typing import Final, Protocol
 
 from tidelake.checkpoint.offsets import OffsetRange, TopicPartition
 from tidelake.errors import SourceUnavailable
+from tidelake.ingest.monitoring.lsm_page import lsm_page
 from tidelake.ingest.monitoring.metrics import PipelineCollector, ProcessGauges, registry_of
 from tidelake.ingest.monitoring.observations import RunObservations, TableObservation
 from tidelake.ingest.monitoring.readiness import not_ready
+from tidelake.ingest.monitoring.run_history import RunHistory
 from tidelake.ingest.monitoring.server import MonitoringServer
 from tidelake.ingest.monitoring.status import identity_of, status_document
 from tidelake.ingest.monitoring.table_levels import TableLevelsReader
@@ -47,7 +49,10 @@ class OffsetBoundsProvider(Protocol):
 
 
 class PipelineMonitor:
-    """Monitors a pipeline. Create it before the pipeline, which reports to `observed`. Use `running` during the run."""
+    """Monitors a pipeline. Create it before the pipeline, which reports to `observed`. Use `running` during the run.
+
+    config_name: the configuration's path, for commands that the page shows.
+    """
 
     def __init__(
         self,
@@ -56,6 +61,7 @@ class PipelineMonitor:
         warehouse: str,
         observed: RunObservations,
         gauges: ProcessGauges,
+        config_name: str = "CONFIG",
     ) -> None:
         self._settings = settings
         self._observed = observed
@@ -66,12 +72,15 @@ class PipelineMonitor:
         collector = PipelineCollector(
             observed, gauges, (pipeline, release), settings.tables_max, settings.partitions_max
         )
-        identity = identity_of(pipeline, warehouse)
+        more = {"identity": identity_of(pipeline, warehouse), "config": config_name}
+        self._history = RunHistory()
         self.server = MonitoringServer(
             registry_of(collector),
-            lambda: {**status_document(observed, gauges, pipeline, release), "identity": identity},
+            lambda: {**status_document(observed, gauges, pipeline, release), **more},
             lambda: not_ready(observed),
             self._refresh_tables,
+            self._history.document,
+            self._table_page,
         )
         self._polling: asyncio.Task[None] | None = None
 
@@ -102,6 +111,12 @@ class PipelineMonitor:
         while True:
             await self._observed.clock.sleep_ms(refresh_ms)
             await self.poll_once(source)
+            self._history.observe(self._observed)
+
+    def _table_page(self, name: str) -> str | None:
+        """Return the page of a table; None if there is none of this name. Blocks. Raises as `lsm_page` does."""
+        reader = self._levels.get(name)
+        return None if reader is None else lsm_page(reader.context)
 
     async def poll_once(self, source: OffsetBoundsProvider) -> None:
         """Look once at the source, and at tables with commits since the last look."""

@@ -1,4 +1,5 @@
-"""The HTTP endpoint of a pipeline, in its own event loop: `/metrics`, `/live`, `/ready`, `/status`, and a page at `/`.
+"""The HTTP endpoint of a pipeline, in its own event loop: `/metrics`, `/live`, `/ready`, `/status` and `/history`, and
+pages at `/` and `/tables/NAME`.
 
 The endpoint never waits for the pipeline, and the pipeline never waits for the endpoint.
 """
@@ -19,7 +20,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
-from tidelake.errors import BadInput
+from tidelake.errors import BadInput, TidelakeError
 from tidelake.ingest.monitoring.readiness import NotReady
 from tidelake.storage.base.logs import get_logger
 
@@ -35,6 +36,8 @@ class MonitoringServer:
     status: returns the document of `/status`. Its member `identity` identifies the pipeline of the endpoint.
     reasons: returns the reasons why the pipeline is not ready.
     refresh: brings up to date what `status` shows of tables, as far as that is quick.
+    history: returns the document of `/history`.
+    table_page: returns the page of a table; None if there is no such table. It blocks.
     """
 
     def __init__(
@@ -43,7 +46,11 @@ class MonitoringServer:
         status: Callable[[], dict[str, Any]],
         reasons: Callable[[], list[NotReady]],
         refresh: Callable[[], Awaitable[None]],
+        history: Callable[[], dict[str, Any]],
+        table_page: Callable[[str], str | None],
     ) -> None:
+        self._history = history
+        self._table_page = table_page
         self._refresh = refresh
         self._registry = registry
         self._status = status
@@ -67,6 +74,8 @@ class MonitoringServer:
         application.router.add_get("/live", self._get_live)
         application.router.add_get("/ready", self._get_ready)
         application.router.add_get("/status", self._get_status)
+        application.router.add_get("/history", self._get_history)
+        application.router.add_get("/tables/{name}", self._get_table_page)
         runner = web.AppRunner(application, access_log=None, handle_signals=False, shutdown_timeout=1)
         await runner.setup()
         later: asyncio.Task[None] | None = None
@@ -141,6 +150,19 @@ class MonitoringServer:
     async def _get_status(self, _: web.Request) -> web.Response:
         await self._refresh()
         return _json(self._status())
+
+    async def _get_history(self, _: web.Request) -> web.Response:
+        return _json(self._history())
+
+    async def _get_table_page(self, request: web.Request) -> web.Response:
+        name = request.match_info["name"]
+        try:
+            page = await asyncio.to_thread(self._table_page, name)
+        except (TidelakeError, OSError) as error:
+            return web.Response(text=f"{name} can't be drawn: {error}\n", status=503, headers=_NO_CACHE_HEADERS)
+        if page is None:
+            return web.Response(text=f"this pipeline has no table {name!r}\n", status=404, headers=_NO_CACHE_HEADERS)
+        return web.Response(text=page, content_type="text/html", charset="utf-8", headers=_NO_CACHE_HEADERS)
 
 
 _NO_CACHE_HEADERS = {"Cache-Control": "no-store"}

@@ -95,13 +95,16 @@ def _levels(table: TableObservation) -> dict[str, Any]:
     level.
     """
     if table.levels is None:
-        return {"files": None, "file_bytes": None, "sorted_runs_max": None, "bucket_count": None, "buckets": []}
+        unknown = ("files", "file_bytes", "uncompacted_bytes", "write_amplification", "sorted_runs_max", "bucket_count")
+        return {**dict.fromkeys(unknown), "buckets": []}
     by_level = table.levels.by_level().values()
     partitions = {found: n for n, found in enumerate(dict.fromkeys(key.partition for key in table.levels.buckets))}
     worst = sorted(table.levels.buckets.items(), key=lambda item: -sorted_runs(item[1]))[:BUCKETS_SHOWN]
     return {
         "files": sum(one.files for one in by_level),
         "file_bytes": sum(one.nbytes for one in by_level),
+        "uncompacted_bytes": table.levels.uncompacted_bytes,
+        "write_amplification": table.levels.write_amplification,
         "sorted_runs_max": table.levels.sorted_runs_max(),
         "bucket_count": len(table.levels.buckets),
         "buckets": [

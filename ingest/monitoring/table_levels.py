@@ -14,7 +14,7 @@ from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.commit.manifests.manifest_store import ManifestStore
 from tidelake.storage.commit.manifests.snapshot_files import delta_entries, live_entries_of
 from tidelake.storage.model.bucket_id import BucketId
-from tidelake.storage.model.format import FileKind
+from tidelake.storage.model.format import CommitKind, FileKind
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.read.scan import TableScan
@@ -46,11 +46,22 @@ class TableLevels:
     """The levels of one snapshot: for each bucket its levels with files, lowest first.
 
     rows_in_files: rows of all files, before those of one key are merged
+    uncompacted_bytes: bytes below the highest level, which compactions still have to merge; None for a table without
+        levels
+    flushed_bytes, compacted_bytes: bytes of new files since the first look, of all writers
     """
 
     snapshot_id: int | None
     buckets: dict[BucketId, dict[int, LevelFiles]]
     rows_in_files: int = 0
+    uncompacted_bytes: int | None = None
+    flushed_bytes: int = 0
+    compacted_bytes: int = 0
+
+    @property
+    def write_amplification(self) -> float | None:
+        """Bytes that were written for each flushed byte; None if nothing was flushed."""
+        return (self.flushed_bytes + self.compacted_bytes) / self.flushed_bytes if self.flushed_bytes else None
 
     def by_level(self) -> dict[int, LevelFiles]:
         """Return the files of each level, over all buckets."""
@@ -74,32 +85,48 @@ class TableLevelsReader:
     """Reads the levels of a table. Methods block; call them from one thread at a time."""
 
     def __init__(self, context: TableContext) -> None:
-        self._context = context
+        self.context = context
         self._snapshot: Snapshot | None = None
         self._counts: dict[tuple[BucketId, int], tuple[int, int]] = {}
         self._rows_in_files = 0
+        self._flushed_bytes = self._compacted_bytes = 0
 
     def read(self) -> TableLevels:
         """Return the levels of the newest snapshot. Raises the store's errors, and CorruptFile."""
-        latest = self._context.snapshots.latest()
+        latest = self.context.snapshots.latest()
         since = self._since(latest)
         if latest is None or since is None:
-            store = self._context.shared(ManifestStore)
+            store = self.context.shared(ManifestStore)
             self._counts, self._rows_in_files = {}, 0
-            self._count(live_entries_of(store, latest, None, self._context.name))
+            self._count(live_entries_of(store, latest, None, self.context.name))
         else:
             for snapshot in since:
-                self._count(delta_entries(self._context, snapshot))
+                entries = list(delta_entries(self.context, snapshot))
+                self._count(entries)
+                self._count_written(entries, is_compaction=snapshot.commit_kind is CommitKind.COMPACT)
         self._snapshot = latest
         buckets: dict[BucketId, dict[int, LevelFiles]] = {}
         for (key, level), (files, nbytes) in sorted(self._counts.items(), key=_place):
             if files:
                 buckets.setdefault(key, {})[level] = LevelFiles(files, nbytes)
-        return TableLevels(None if latest is None else latest.id, buckets, self._rows_in_files)
+        return TableLevels(
+            None if latest is None else latest.id,
+            buckets,
+            self._rows_in_files,
+            self._uncompacted_bytes(),
+            self._flushed_bytes,
+            self._compacted_bytes,
+        )
+
+    def _uncompacted_bytes(self) -> int | None:
+        if not self.context.schema.has_primary_key:
+            return None
+        top = self.context.options.num_levels - 1
+        return sum(nbytes for (_, level), (_, nbytes) in self._counts.items() if level < top)
 
     def count_rows(self) -> RowCount:
         """Return the rows of the snapshot that was read last. They are exact if only few have to be read for it."""
-        context, snapshot = self._context, self._snapshot
+        context, snapshot = self.context, self._snapshot
         options = context.options
         has_deleted_or_partial = options.deletion_vectors_enabled or options.data_evolution_enabled
         is_merged = context.schema.has_primary_key or has_deleted_or_partial
@@ -117,7 +144,7 @@ class TableLevelsReader:
             return None
         if latest.id == self._snapshot.id:
             return [] if latest == self._snapshot else None
-        found = [self._context.snapshots.find(id_) for id_ in range(self._snapshot.id, latest.id)]
+        found = [self.context.snapshots.find(id_) for id_ in range(self._snapshot.id, latest.id)]
         if found[0] != self._snapshot or None in found:
             return None
         return [*(snapshot for snapshot in found[1:] if snapshot is not None), latest]
@@ -129,6 +156,15 @@ class TableLevelsReader:
             files, nbytes = self._counts.get(key, (0, 0))
             self._counts[key] = files + sign, nbytes + sign * entry.file.file_size
             self._rows_in_files += sign * entry.file.row_count
+
+    def _count_written(self, entries: list[ManifestEntry], *, is_compaction: bool) -> None:
+        """Count the bytes of new files. A file that only moved to another level was not written."""
+        moved = {entry.file.file_name for entry in entries if entry.kind is FileKind.DELETE}
+        nbytes = sum(e.file.file_size for e in entries if e.kind is FileKind.ADD and e.file.file_name not in moved)
+        if is_compaction:
+            self._compacted_bytes += nbytes
+        else:
+            self._flushed_bytes += nbytes
 
 
 def _place(count: tuple[tuple[BucketId, int], tuple[int, int]]) -> tuple[bytes, int, int]:

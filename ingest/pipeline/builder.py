@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import signal
 from collections.abc import Callable, Collection, Mapping, MutableMapping
 from contextlib import nullcontext
@@ -74,7 +75,8 @@ from tidelake.storage.write.memory_budget import MemoryBudget
 if TYPE_CHECKING:
     from tidelake.ingest.monitoring.monitor import PipelineMonitor
 
-DEFAULT_COMMAND: Final = "tidelake ingest run CONFIG"
+_RUN_WORDS: Final = ("tidelake", "ingest", "run")
+DEFAULT_COMMAND: Final = " ".join([*_RUN_WORDS, "CONFIG"])
 
 # How many tables flush, or publish, at the same time. On a local disk they wait less than on an object store, so more
 # threads only compete for the GIL. With 100 tables on ext4, a commit took 5.7 ms of CPU with eight tables at once,
@@ -116,7 +118,7 @@ def build_pipeline(
 
     memory, maintenance = MemoryBudget(config.write.memory_bytes), MaintenanceWorker()
     observed = RunObservations(config.checkpoint.interval_ms, clock or SystemClock())
-    monitor = _monitor(config, observed, memory)
+    monitor = _monitor(config, observed, memory, command)
 
     format_, configured = format_of(config), ConfiguredTables.of(config)
     tables = PipelineTables(
@@ -480,7 +482,7 @@ def _tables_at_once(config: Config) -> int:
     return _LOCAL_PARALLELISM if is_local else _OBJECT_STORE_PARALLELISM
 
 
-def _monitor(config: Config, observed: RunObservations, memory: MemoryBudget) -> PipelineMonitor | None:
+def _monitor(config: Config, observed: RunObservations, memory: MemoryBudget, command: str) -> PipelineMonitor | None:
     """Return the HTTP endpoint of the pipeline, if it is configured."""
     if config.metrics.port is None:
         return None
@@ -492,7 +494,8 @@ def _monitor(config: Config, observed: RunObservations, memory: MemoryBudget) ->
     gauges = ProcessGauges(
         lambda: memory.held_bytes, memory.limit_bytes, lambda: scheduler.waiting, lambda: scheduler.running
     )
-    return PipelineMonitor(config.metrics, config.pipeline, config.warehouse, observed, gauges)
+    config_name = next(iter(shlex.split(command)[len(_RUN_WORDS) :]), "CONFIG")
+    return PipelineMonitor(config.metrics, config.pipeline, config.warehouse, observed, gauges, config_name)
 
 
 # ---------------------------------------------------------------- a run

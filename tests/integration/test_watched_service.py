@@ -181,10 +181,10 @@ async def test_tables_can_be_sorted_by_click_and_searched(tmp_path: Path) -> Non
         assert pipeline.monitor is not None
         await pipeline.monitor.poll_once(pipeline.source)
         async with opened(f"http://127.0.0.1:{pipeline.monitor.server.port}", tmp_path) as page:
-            names, rows = "#tables td.name", "document.querySelectorAll('#tables th button')[2]"
+            names, rows = "#tables td.name", "document.querySelectorAll('#tables th button')[3]"
             await page.until("document.querySelectorAll('#tables td.name').length === 2")
             assert await page.texts(names) == ["db.customers", "db.orders"]
-            await page.click(rows)  # the most rows first: customers have 8, orders 15
+            await page.click(rows)  # the most written rows first: customers have 8, orders 15
             assert await page.texts(names) == ["db.orders", "db.customers"]
             heard = await page.evaluate("newest.now_ms")
             await page.until(f"newest.now_ms > {heard}")
@@ -199,4 +199,58 @@ async def test_tables_can_be_sorted_by_click_and_searched(tmp_path: Path) -> Non
             assert await page.texts("#partitions td.name") == []  # the topic is called shop
             head = (await page.picture())[:8]
             assert head == b"\x89PNG\r\n\x1a\n"
+            assert page.errors == []
+
+
+@pytest.mark.interop
+@pytest.mark.needs("Chromium")
+@pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (820, "dark"), (375, "light")])
+async def test_the_page_fits_at_each_width_and_no_number_is_cut_off(width: int, scheme: str, tmp_path: Path) -> None:
+    async with running(tmp_path, "checkpoint.bytes_max=1", "pipeline=a-pipeline-with-a-rather-long-name") as (
+        pipeline,
+        _,
+    ):
+        await write_changes(pipeline, tmp_path, 8)
+        assert pipeline.monitor is not None
+        await pipeline.monitor.poll_once(pipeline.source)
+        pipeline.observed.problems = lambda: {"db.orders": "in quarantine: " + "a long reason " * 20}
+        pipeline.observed.records = 123_456_789_012
+        for table in pipeline.observed.tables.values():
+            table.rows = 9_876_543_210
+        async with opened(f"http://127.0.0.1:{pipeline.monitor.server.port}", tmp_path / "browser", width, 900) as page:
+            media = [{"name": "prefers-color-scheme", "value": scheme}]
+            await page.call("Emulation.setEmulatedMedia", features=media)
+            await page.until("document.querySelectorAll('#lag svg text').length > 3")
+            assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+            cut = "[...document.querySelectorAll('.tile b')].filter(e => e.scrollWidth > e.clientWidth + 1)"
+            assert await page.evaluate(f"{cut}.map(e => e.textContent)") == []
+            right = "e => e.getBoundingClientRect().right > innerWidth"
+            outside = f"[...document.querySelectorAll('.chart text')].filter({right})"
+            assert await page.evaluate(f"{outside}.map(e => e.textContent)") == []
+            assert await page.texts(".chart b") == ["Lag", "Least fresh table", "Records a second", "8 so far"]
+            [release] = await page.texts("#held code")
+            assert re.fullmatch(r"tidelake ingest release \S+ db\.orders", release)
+            [letters] = await page.texts("#replay code")
+            assert letters.startswith("tidelake dead-letters list ")
+            background = await page.evaluate("getComputedStyle(document.body).backgroundColor")
+            assert background == {"light": "rgb(244, 246, 248)", "dark": "rgb(16, 22, 28)"}[scheme]
+            assert page.errors == []
+
+
+@pytest.mark.interop
+@pytest.mark.needs("Chromium")
+async def test_a_key_press_finds_a_table_and_a_click_opens_its_page(tmp_path: Path) -> None:
+    async with running(tmp_path, "checkpoint.bytes_max=1") as (pipeline, _):
+        await write_changes(pipeline, tmp_path, 8)
+        assert pipeline.monitor is not None
+        await pipeline.monitor.poll_once(pipeline.source)
+        async with opened(f"http://127.0.0.1:{pipeline.monitor.server.port}", tmp_path / "browser") as page:
+            await page.until("document.querySelectorAll('#tables tbody tr').length === 2")
+            await page.call("Input.dispatchKeyEvent", type="keyDown", key="/", text="/")
+            await page.write("ORDERS")
+            await page.until("document.querySelectorAll('#tables tbody tr').length === 1")
+            await page.click("document.querySelector('#tables a')")
+            await page.until(
+                "location.pathname === '/tables/db.orders' && document.body?.textContent.includes('db.orders')"
+            )
             assert page.errors == []

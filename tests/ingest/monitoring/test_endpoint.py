@@ -412,3 +412,33 @@ def test_a_histogram_counts_up_to_each_bound() -> None:
         histogram.observe(duration_s)
     assert (histogram.cumulative(), histogram.count) == ([("0.1", 1), ("1.0", 2), ("+Inf", 3)], 3)
     assert histogram.sum_s == pytest.approx(3.6)
+
+
+async def test_the_page_behind_a_table_plays_back_its_levels(tmp_path: Path, new_ms: int) -> None:
+    async with running(tmp_path) as (pipeline, client):
+        async with client.get("tables/db.orders") as answer:
+            assert answer.status == 404  # its first record creates it
+        await to_thread((tmp_path / "in" / "a.jsonl").write_text, line(0, "orders", 1, time_ms=new_ms))
+        await until(lambda: pipeline.observed.table("db.orders").commits > 0)
+        async with client.get("tables/db.orders") as answer:
+            assert (answer.status, answer.content_type) == (200, "text/html")
+            assert '"table":"db.orders"' in await answer.text()
+        async with client.get("tables/db.<b>") as answer:
+            assert (answer.status, answer.content_type) == (404, "text/plain")
+
+
+async def test_the_history_has_the_lag_and_the_least_fresh_table(tmp_path: Path, new_ms: int) -> None:
+    async with running(tmp_path) as (pipeline, client):
+        text = line(0, "orders", 1, time_ms=new_ms) + line(1, "customers", 1, time_ms=new_ms - 60_000)
+        await to_thread((tmp_path / "in" / "a.jsonl").write_text, text)
+        await until(lambda: len([t for t in pipeline.observed.tables.values() if t.commits]) == 2)
+        async with asyncio.timeout(30):
+            while not any((history := await get_json(client, "history"))["stalest"]):
+                await asyncio.sleep(0.05)
+        assert history["records"][-1] == 2
+        assert history["step_ms"] == 5_000
+        assert history["stalest"][-1] == "db.customers"
+        assert history["freshness_ms"][-1] >= 60_000
+        assert set(map(len, [column for name, column in history.items() if name != "step_ms"])) == {
+            len(history["at_ms"])
+        }

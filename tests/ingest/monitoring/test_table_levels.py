@@ -132,3 +132,50 @@ def test_rows_are_those_of_the_table(
         assert (counted.is_exact, counted.rows >= case.rows) == (False, True)
     else:
         assert counted == (case.rows, True)
+
+
+def test_write_amplification_and_uncompacted_bytes_are_those_of_the_snapshots(
+    table: tidelake.Table, tmp_path: Path
+) -> None:
+    write(table, "before the first look")
+    reader = TableLevelsReader(open_catalog(str(tmp_path)).load("db.t"))
+    first = reader.read()
+    assert (first.flushed_bytes, first.compacted_bytes, first.write_amplification) == (0, 0, None)
+    write(table, "a")
+    write(table, "b")
+    flushed = reader.read()
+    assert flushed.write_amplification == 1
+    assert flushed.uncompacted_bytes == sum(nbytes for _, nbytes in flushed.by_level().values())
+    assert flushed.flushed_bytes == flushed.uncompacted_bytes - (first.uncompacted_bytes or 0)
+    table.compact(full=True)
+    compacted = reader.read()
+    written = sum(nbytes for _, nbytes in compacted.by_level().values())
+    assert compacted.uncompacted_bytes == 0
+    assert compacted.compacted_bytes == written
+    assert compacted.write_amplification == (flushed.flushed_bytes + written) / flushed.flushed_bytes
+
+
+def test_a_file_that_only_moves_to_another_level_was_not_written(tmp_path: Path) -> None:
+    catalog = tidelake.open_catalog(str(tmp_path))
+    catalog.create_database("db")
+    table = catalog.create_table(
+        "db.t", pa.schema([("id", pa.int64()), ("v", pa.string())]), primary_key=["id"], options={"bucket": "1"}
+    )
+    reader = TableLevelsReader(open_catalog(str(tmp_path)).load("db.t"))
+    reader.read()
+    with tidelake.Table(table.context.with_options({"write-only": "true"})).writer() as writer:
+        writer.write(pa.table({"id": [1], "v": ["a"]}))
+        writer.commit()
+    reader.read()
+    table.compact(full=True)  # one file without deletes: it moves
+    moved = reader.read()
+    assert moved.uncompacted_bytes == 0
+    assert moved.compacted_bytes == 0
+
+
+def test_a_table_without_a_key_has_no_levels_to_compact(tmp_path: Path) -> None:
+    catalog = tidelake.open_catalog(str(tmp_path))
+    catalog.create_database("db")
+    table = catalog.create_table("db.t", pa.schema([("id", pa.int64())]))
+    table.append(pa.table({"id": [1]}))
+    assert TableLevelsReader(open_catalog(str(tmp_path)).load("db.t")).read().uncompacted_bytes is None

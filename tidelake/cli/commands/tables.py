@@ -211,7 +211,7 @@ def show(out: CommandOutput, *, name: str, catalog: CatalogAddress, all_buckets:
 def _write_page(out: CommandOutput, table: Table, file: str) -> None:
     from pathlib import Path
 
-    from tidelake.cli.rendering.lsm_page import lsm_page
+    from tidelake.ingest.monitoring.lsm_page import lsm_page
 
     page = lsm_page(table.context)
     try:

@@ -13,7 +13,7 @@ import pytest
 
 import tidelake
 from tests.support.command_line import Call
-from tidelake.cli.rendering.lsm_page import lsm_page
+from tidelake.ingest.monitoring.lsm_page import lsm_page
 
 SCHEMA = pa.schema([("region", pa.string()), ("id", pa.int64()), ("name", pa.string())])
 

@@ -1,4 +1,6 @@
-"""`tidelake table show --web`: a page that plays back what flushes and compactions did to the sorted runs of a table.
+"""A page that plays back what flushes and compactions did to the sorted runs of a table.
+
+`tidelake table show --web` writes it, and the status page of a pipeline links to it.
 
 The page is one file without references to others, so it can be sent. It contains names, keys and statistics of files.
 """
@@ -16,7 +18,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelake.cli.formatting import partition_text
 from tidelake.errors import BadInput
 from tidelake.storage.commit.manifests.entry_columns import columns_of_entries
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
@@ -157,7 +158,8 @@ def _bucket_name(context: TableContext, partition: bytes, bucket: int) -> str:
     if fields:
         columns = decode_rows([partition], [field.type for field in fields])
         values = json_rows(pa.table(columns, names=[field.name for field in fields]))[0]
-    return f"{partition_text(values)} bucket {bucket}".strip()
+    named = " ".join(f"{name}={'null' if value is None else value}" for name, value in values.items())
+    return f"{named} bucket {bucket}".strip()  # the page shows text only, whatever it contains
 
 
 def _file(entry: ManifestEntry, bucket: int, ranks: tuple[int, int], texts: Sequence[str]) -> Member:
