@@ -21,6 +21,7 @@ from tidelake.errors import BadInput, TidelakeError, UnsupportedFeature
 from tidelake.frames.duckdb import duckdb_dataset, quoted
 from tidelake.frames.readable import Readable
 from tidelake.scan import Scan
+from tidelake.storage.base.arguments import check_text
 
 _BATCH_ROWS: Final = 65_536
 _READS: Final = frozenset({"SELECT", "EXPLAIN", "PRAGMA", "SET", "VARIABLE_SET", "RELATION"})
@@ -88,6 +89,7 @@ class Session:
         """Return the statements of a text. Raises BadInput for one that is not SQL, or that would change something."""
         import duckdb
 
+        check_text("the query", text)
         try:
             found = self._connection.extract_statements(_with_quoted_tables(text))
         except duckdb.Error as error:

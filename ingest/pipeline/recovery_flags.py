@@ -11,6 +11,7 @@ from itertools import chain
 from tidelake.checkpoint.offsets import TopicPartition
 from tidelake.errors import BadInput
 from tidelake.ingest.sources.source import AtOffsets, AtTimestamp, Earliest
+from tidelake.storage.base.clock import datetime_in_ms
 from tidelake.storage.model.messages import did_you_mean
 
 RewindTo = Earliest | AtTimestamp | AtOffsets
@@ -98,7 +99,7 @@ def _where(table: str, text: str) -> RewindTo:
     if re.match(r"\d{4}-\d\d-\d\d", text):
         try:
             time = datetime.fromisoformat(text)
-            return AtTimestamp(int((time if time.tzinfo else time.astimezone()).timestamp() * 1000))
+            return AtTimestamp(datetime_in_ms(time))
         except ValueError as error:
             raise BadInput(f"--rewind-to {table}={text}: {error}. Example: 2026-05-01T12:00:00Z") from None
     offsets: dict[TopicPartition, int] = {}

@@ -80,6 +80,8 @@ def local_path(location: str) -> str:
     """Return a path for the operating system. Accepts `/a/b`, `a/b`, `file:/a/b`, `file:///a/b`. Raises BadInput."""
     if scheme_of(location) != LOCAL_SCHEME:
         raise BadInput(f"{location!r} is not a local path; open it with open_file_io")
+    if "\0" in location:
+        raise BadInput(f"{location!r} has a zero byte, which no path can have")
     url = _LOCAL.fullmatch(location)
     if url is None:
         return location

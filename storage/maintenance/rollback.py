@@ -13,6 +13,7 @@ from datetime import datetime
 
 from tidelake.errors import BadInput, SnapshotExpired
 from tidelake.storage.base.arguments import check_whole_number
+from tidelake.storage.base.clock import datetime_in_ms
 from tidelake.storage.commit.iceberg.publication import refresh_iceberg_metadata
 from tidelake.storage.maintenance.tag_changes import is_kept, snapshot_to_keep
 from tidelake.storage.model.snapshots.snapshot import Snapshot
@@ -41,7 +42,7 @@ def rollback_target(
         return snapshot_to_keep(context, snapshot)
     if watermark is not None:
         return _at_watermark(context, watermark)
-    time_ms = int(as_of.timestamp() * 1000) if isinstance(as_of, datetime) else as_of
+    time_ms = datetime_in_ms(as_of) if isinstance(as_of, datetime) else as_of
     found = None if time_ms is None else context.snapshots.as_of(time_ms)
     if found is None:
         raise BadInput(f"{context.name} has no snapshot that was committed at {as_of} or earlier")

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from tidelake.errors import BadInput
 from tidelake.storage.base.arguments import shown
+from tidelake.storage.base.clock import datetime_in_ms
 from tidelake.storage.model.options.scan_options import IncrementalScanMode, StartupMode
 from tidelake.storage.model.snapshots.snapshot import FIRST_SNAPSHOT_ID, Snapshot
 from tidelake.storage.model.snapshots.tags import TagPeriod
@@ -122,7 +123,7 @@ def increment_between(context: TableContext, ends: Sequence[object], mode: Incre
     range_ = _Range(context, wanted, wanted in (IncrementalScanMode.DELTA, IncrementalScanMode.CHANGELOG))
     match tuple(ends):
         case (datetime() as start, datetime() as end):
-            start_ms, end_ms = (int(time.timestamp() * 1000) for time in (start, end))
+            start_ms, end_ms = map(datetime_in_ms, (start, end))
             if end_ms < start_ms:
                 raise BadInput(f"between=({start}, {end}): the second time is before the first; swap them")
             return range_.between_times(start_ms, end_ms)

@@ -11,6 +11,7 @@ from typing import Final
 
 from tidelake.errors import BadInput
 from tidelake.storage.base.arguments import check_whole_number
+from tidelake.storage.base.clock import datetime_in_ms
 from tidelake.storage.model.option_support import check_supported
 from tidelake.storage.model.options import Operation
 from tidelake.storage.model.options.scan_options import StartupMode
@@ -113,13 +114,7 @@ def time_in_ms(as_of: datetime | int) -> int:
     """Return epoch milliseconds. Raises BadInput for a value that is no time."""
     if not isinstance(as_of, datetime | int):
         raise BadInput(f"scan(as_of={as_of!r}): as_of is a datetime or epoch milliseconds")
-    try:
-        return as_of if isinstance(as_of, int) else int(as_of.timestamp() * 1000)
-    except (ValueError, OverflowError, OSError):
-        raise BadInput(
-            f"scan(as_of={as_of!r}): this time is ambiguous in the local time zone, or does not exist; pass a "
-            "datetime with a zone, or epoch milliseconds"
-        ) from None
+    return as_of if isinstance(as_of, int) else datetime_in_ms(as_of)
 
 
 def _by_id(context: TableContext, snapshot_id: int) -> Snapshot:

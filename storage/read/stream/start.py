@@ -12,6 +12,7 @@ from typing import Final, TypeAlias
 
 from tidelake.errors import BadInput
 from tidelake.storage.base.arguments import check_whole_number, shown
+from tidelake.storage.base.clock import datetime_in_ms
 from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER, CommitKind
 from tidelake.storage.model.options import ChangelogProducer, TableOptions
 from tidelake.storage.model.options.scan_options import StartupMode
@@ -52,7 +53,7 @@ class Start:
             case ChangePosition() | Start():
                 return given
             case datetime():
-                return cls(StartupMode.FROM_TIMESTAMP, time_ms=_epoch_ms(given))
+                return cls(StartupMode.FROM_TIMESTAMP, time_ms=datetime_in_ms(given))
             case str():
                 return cls._parse(given)
             case _:
@@ -197,15 +198,6 @@ def _time_ms(text: str) -> int:
     if text.isdecimal():
         return int(text)
     try:
-        return _epoch_ms(datetime.fromisoformat(text))
+        return datetime_in_ms(datetime.fromisoformat(text))
     except ValueError:
         raise BadInput(f"{shown(text)} is not a time: write 2026-05-01T12:00:00Z, or epoch milliseconds") from None
-
-
-def _epoch_ms(time: datetime) -> int:
-    try:
-        return int(time.timestamp() * 1000)
-    except (ValueError, OverflowError, OSError):
-        raise BadInput(
-            f"{time} is ambiguous in the local time zone, or does not exist; pass a datetime with a time zone"
-        ) from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import time
 from asyncio import to_thread
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -434,7 +435,7 @@ async def test_the_history_has_the_lag_and_the_least_fresh_table(tmp_path: Path,
         await until(lambda: len([t for t in pipeline.observed.tables.values() if t.commits]) == 2)
         async with asyncio.timeout(30):
             while not any((history := await get_json(client, "history"))["stalest"]):
-                await asyncio.sleep(0.05)
+                await to_thread(time.sleep, 0.05)
         assert history["records"][-1] == 2
         assert history["step_ms"] == 5_000
         assert history["stalest"][-1] == "db.customers"

@@ -200,6 +200,8 @@ def rollback(
 
 def _time(option: str, text: str) -> datetime:
     try:
-        return datetime.fromisoformat(text)
-    except ValueError:
+        moment = datetime.fromisoformat(text)
+        moment.astimezone()  # the first hours of year 1 may have no place in the local time zone
+        return moment
+    except (ValueError, OverflowError):
         raise UsageError(f"{option} {text}: not a time such as 2026-05-01T12:00:00Z") from None

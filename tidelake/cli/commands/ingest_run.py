@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from tidelake.cli.arguments import Verbs, add_config, command
 from tidelake.cli.formatting import size_text
 from tidelake.cli.output import CommandOutput
-from tidelake.errors import TidelakeError
+from tidelake.errors import BadInput, TidelakeError
 from tidelake.storage.base import env
+from tidelake.storage.base.clock import datetime_in_ms
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -93,10 +94,9 @@ def add_recovery_flags(parser: argparse.ArgumentParser) -> None:
 def _epoch_ms(text: str) -> int:
     """Convert an ISO time to epoch milliseconds. Without a zone it is local time."""
     try:
-        moment = datetime.fromisoformat(text)
-    except ValueError as error:
+        return datetime_in_ms(datetime.fromisoformat(text))
+    except (ValueError, BadInput) as error:
         raise argparse.ArgumentTypeError(f"{error}. Example: 2026-05-01T12:00:00Z") from None
-    return int((moment if moment.tzinfo else moment.astimezone()).timestamp() * 1000)
 
 
 class StoppedAtOnce(TidelakeError):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tidelake.catalog import open_catalog
 from tidelake.errors import BadInput
-from tidelake.storage.base import env
+from tidelake.storage.base.clock import datetime_in_ms, epoch_ms
 from tidelake.storage.maintenance.automatic_tags import AutomaticTags
 from tidelake.storage.model.options.values import parse_duration_ms
 from tidelake.table import Table
@@ -248,4 +248,4 @@ def _time(text: str) -> datetime:
 
 
 def _age_ms(text: str) -> int:
-    return max(0, int((env.local_now().timestamp() - _time(text).timestamp()) * 1000))
+    return max(0, epoch_ms() - datetime_in_ms(_time(text)))

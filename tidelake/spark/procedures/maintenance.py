@@ -10,7 +10,7 @@ from typing import NamedTuple
 from tidelake.catalog import open_catalog
 from tidelake.consumers import TableConsumers
 from tidelake.errors import BadInput
-from tidelake.storage.base import env
+from tidelake.storage.base.clock import datetime_in_ms, epoch_ms
 from tidelake.storage.read.predicate import Predicate
 
 Options = Mapping[str, str] | None
@@ -137,6 +137,6 @@ def purge_files(table: str, warehouse: str, *, catalog_options: Options = None) 
 
 def _age_ms(text: str) -> int:
     try:
-        return max(0, int((env.local_now().timestamp() - datetime.fromisoformat(text).timestamp()) * 1000))
+        return max(0, epoch_ms() - datetime_in_ms(datetime.fromisoformat(text)))
     except ValueError:
         raise BadInput(f"older_than must be a local time such as 2026-01-31 12:00:00, not {text!r}") from None
