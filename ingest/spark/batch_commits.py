@@ -73,6 +73,9 @@ class BatchCommits:
         self._newest = TableCommit(context, commit_user).latest_of_user()
         self._snapshots = context.snapshots
         self._based_on = 0
+        self._lineage = SourceLineage()
+        if reread is not None:
+            self._read_lineage()
 
     def is_committed(self, batch_id: int, offsets: Callable[[], Ranges]) -> bool:
         """Return whether the batch is in the table.
@@ -92,6 +95,8 @@ class BatchCommits:
         Raises PositionRefused for offsets that don't continue the table's position.
         """
         self._based_on = self._snapshots.latest_id() or 0
+        if self._reread is not None and self._based_on != self._lineage_of:
+            self._read_lineage()
         if not found:
             return None
         table_position_now = self.position
@@ -111,16 +116,21 @@ class BatchCommits:
 
         Sources are unknown if a newer snapshot has a position without a lineage: an earlier release wrote it.
         """
+        return self._lineage
+
+    def _read_lineage(self) -> None:
         latest = self._snapshots.latest()
+        self._lineage_of = 0 if latest is None else latest.id
         is_complete = True
         for snapshot in self._snapshots.backwards_from(latest) if latest is not None else ():
             if snapshot.commit_user in self._shared_with:
                 continue
             if LINEAGE_PROPERTY in snapshot.properties:
                 found = SourceLineage.of(snapshot.properties)
-                return found if is_complete else replace(found, tables=None, topics=None)
+                self._lineage = found if is_complete else replace(found, tables=None, topics=None)
+                return
             is_complete = is_complete and POSITION_PROPERTY not in snapshot.properties
-        return SourceLineage() if is_complete else UNKNOWN
+        self._lineage = SourceLineage() if is_complete else UNKNOWN
 
     def holds_rows(self) -> bool:
         """Return whether the newest snapshot has rows, of any writer."""

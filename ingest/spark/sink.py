@@ -251,6 +251,7 @@ class TableBatch:
         self._position: BatchPosition | None = None
         self._document_ids = DocumentIds()
         self._truncation: Truncation | None = None
+        self._planned_for: SourceLineage | None = None
         self._lineage: SourceLineage | None = None
         self.published: int | None = None
 
@@ -285,11 +286,12 @@ class TableBatch:
 
         ranges: the offsets of the whole batch.
 
-        Raises RecordRefused for a truncate that can't be applied.
+        Raises RecordRefused for a truncate that can't be applied, and PositionRefused as `check` does.
         """
         rows = self.input
         if self._truncation is not None or not isinstance(rows, RawRecords):
             return False
+        self._commits.next_position(self._own(ranges))
         table = TruncatedTable(
             self.context.name,
             self._commits.lineage,
@@ -299,6 +301,7 @@ class TableBatch:
             rows.format.CAPABILITIES.order_of,
             RawReader([(self.context, rows)], BatchStatistics()).decode,
         )
+        self._planned_for = table.lineage
         self._truncation = plan_truncation(table, statistics, self._own(ranges).keys(), source)
         return self._truncation is not None
 
@@ -323,6 +326,12 @@ class TableBatch:
             raise BadInput(str(error)) from None
         self._position = self._commits.next_position(self._own(ranges))
         if isinstance(self.sink.input, RawRecords):
+            if self._truncation is not None and self._commits.lineage != self._planned_for:
+                raise BatchOutdated(
+                    f"{self.context.name}: while a truncate was planned, another stream wrote rows to the table. "
+                    "Nothing of the batch was published. Stop one of them; when the batch is repeated, the truncate is "
+                    "planned again"
+                )
             lineage = lineage_after(self._commits.lineage, statistics, self._truncation)
             self._lineage = replace(lineage, ids=self._document_ids.to_members() or lineage.ids)
 
