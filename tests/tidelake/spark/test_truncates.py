@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TABLES = ("a", "b", "c")
+pytestmark = pytest.mark.timeout(600)  # up to seven batches and two starts
 
 
 @dataclass
