@@ -182,7 +182,7 @@ class PipelineRecovery:
             kept={table: self._logs[table] for table in self._joined},
             unreadable=self._unreadable,
             lineage={
-                table: SourceLineage.of(seen.own[0].properties) for table, seen in table_states.items() if seen.own
+                table: _lineage(seen) for table, seen in table_states.items() if seen.own or seen.newest_of_others
             },
         )
 
@@ -375,6 +375,12 @@ class PipelineRecovery:
         """Return the offsets of all tables' partitions, with one request to the source."""
         wanted: set[TopicPartition] = set().union(*partitions.values())
         return await self._source.offsets(wanted, start) if wanted else {}
+
+
+def _lineage(table_state: TableState) -> SourceLineage:
+    """Return the lineage of the rows that this pipeline and others have written."""
+    newest = sorted([*table_state.own[:1], *table_state.newest_of_others], key=lambda one: one.id)
+    return SourceLineage.joined(one.properties for one in newest)
 
 
 def _moved_row_files(table_state: TableState) -> frozenset[str]:

@@ -6,6 +6,7 @@ It doesn't use Spark: all decisions depend on the table's snapshots and a batch'
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from tidelake.checkpoint.epoch import EPOCH_PROPERTY
@@ -20,7 +21,7 @@ from tidelake.ingest.spark.batch_position import (
     is_from_batch,
     ranges_text,
 )
-from tidelake.ingest.tables.table_lineage import LINEAGE_PROPERTY, SourceLineage
+from tidelake.ingest.tables.table_lineage import LINEAGE_PROPERTY, UNKNOWN, SourceLineage
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.commit.commit_message import CommitMessage, Committable
 from tidelake.storage.commit.publisher import Guard
@@ -72,6 +73,9 @@ class BatchCommits:
         self._newest = TableCommit(context, commit_user).latest_of_user()
         self._snapshots = context.snapshots
         self._based_on = 0
+        self._lineage = SourceLineage()
+        if reread is not None:
+            self._read_lineage()
 
     def is_committed(self, batch_id: int, offsets: Callable[[], Ranges]) -> bool:
         """Return whether the batch is in the table.
@@ -91,12 +95,11 @@ class BatchCommits:
         Raises PositionRefused for offsets that don't continue the table's position.
         """
         self._based_on = self._snapshots.latest_id() or 0
+        if self._reread is not None and self._based_on != self._lineage_of:
+            self._read_lineage()
         if not found:
             return None
-        own = self._newest if self._newest is not None and self._is_same_query(self._newest) else None
-        table_position_now = TablePosition.of(
-            self._context.name, self._snapshots, own, self._reached, self._shared_with
-        )
+        table_position_now = self.position
         reached = table_position_now.next_position(found, reread=bool(self._reread), accept_gap=self._accept_gap)
         if reached.position.accepted is not None:
             _log.warning(
@@ -109,11 +112,36 @@ class BatchCommits:
 
     @property
     def lineage(self) -> SourceLineage:
-        """The lineage that the newest snapshot with one records."""
+        """The lineage that the newest snapshot with one records.
+
+        Sources are unknown if a newer snapshot has a position without a lineage: an earlier release wrote it.
+        """
+        return self._lineage
+
+    def _read_lineage(self) -> None:
         latest = self._snapshots.latest()
-        history = self._snapshots.backwards_from(latest) if latest is not None else ()
-        found = (snapshot.properties for snapshot in history if LINEAGE_PROPERTY in snapshot.properties)
-        return SourceLineage.of(next(found, {}))
+        self._lineage_of = 0 if latest is None else latest.id
+        is_complete = True
+        for snapshot in self._snapshots.backwards_from(latest) if latest is not None else ():
+            if snapshot.commit_user in self._shared_with:
+                continue
+            if LINEAGE_PROPERTY in snapshot.properties:
+                found = SourceLineage.of(snapshot.properties)
+                self._lineage = found if is_complete else replace(found, tables=None, topics=None)
+                return
+            is_complete = is_complete and POSITION_PROPERTY not in snapshot.properties
+        self._lineage = SourceLineage() if is_complete else UNKNOWN
+
+    def holds_rows(self) -> bool:
+        """Return whether the newest snapshot has rows, of any writer."""
+        latest = self._snapshots.latest()
+        return latest is not None and latest.total_record_count > 0
+
+    @property
+    def position(self) -> TablePosition:
+        """The position of the table before the batch."""
+        own = self._newest if self._newest is not None and self._is_same_query(self._newest) else None
+        return TablePosition.of(self._context.name, self._snapshots, own, self._reached, self._shared_with)
 
     def publish(
         self,
@@ -121,15 +149,18 @@ class BatchCommits:
         messages: Sequence[CommitMessage],
         reached: BatchPosition | None,
         lineage: SourceLineage | None = None,
+        *,
+        replaces: bool = False,
     ) -> int | None:
         """Commit the batch, and return the snapshot's id.
 
         lineage: what the snapshot records of the lineage; None if nothing.
+        replaces: the rows replace all rows of the table. Then there is a snapshot even without rows.
 
         None: the batch has no changes and no new partitions, or another driver has committed it meanwhile. In the
         second case its files are deleted.
         """
-        if not messages and (reached is None or not reached.reads_new_partitions):
+        if not messages and not replaces and (reached is None or not reached.reads_new_partitions):
             return None
         # The tasks' compactions may conflict with a compaction job. Their rows are committed anyway.
         left = TableWriter(self._context, compactor_factory=compact_manager_factory())
@@ -141,7 +172,7 @@ class BatchCommits:
         if lineage is not None:
             properties[LINEAGE_PROPERTY] = lineage.to_text()
         committable = Committable(batch_id, list(messages), properties=properties)
-        published = commit.commit(committable)
+        published = commit.overwrite(committable, dynamic=False) if replaces else commit.commit(committable)
         if published is None:
             commit.discard_already_committed(committable)
             # If the driver died in between, the rows were committed, but not their compaction.

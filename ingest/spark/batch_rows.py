@@ -25,14 +25,18 @@ from tidelake.checkpoint.offsets import TopicPartition
 from tidelake.checkpoint.routing import takes_topic
 from tidelake.errors import BadInput
 from tidelake.ingest.dead_letters import dead_letter_members
-from tidelake.ingest.formats.base import DecodeFailure, FailureKind, OpenedFormat, TableRows, Target
+from tidelake.ingest.formats.base import DecodedBatch, DecodeFailure, FailureKind, OpenedFormat, TableRows, Target
 from tidelake.ingest.formats.document_ids import DocumentIds
 from tidelake.ingest.formats.source_table import SourceTable
+from tidelake.ingest.formats.table_rows import slice_by_offset
 from tidelake.ingest.raw_batch import RawBatch
-from tidelake.ingest.spark.batch_statistics import BatchStatistics, SchemaNeed
+from tidelake.ingest.spark.batch_statistics import BatchStatistics, SchemaNeed, TruncateRecord
+from tidelake.ingest.spark.batch_truncates import TRUNCATE_REMEDY, Truncation
 from tidelake.ingest.spark.raw_columns import raw_batches
+from tidelake.ingest.tables.table_lineage import SourceLineage, TableLineage, TruncateMarker
 from tidelake.ingest.tables.table_router import Route, TableRouter
 from tidelake.ingest.tables.table_targets import ColumnDecisions
+from tidelake.ingest.tables.truncate_filter import TruncateFilter
 from tidelake.ingest.tables.unavailable_values import NO_OLD_ROW_REASON
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.write.row_converter import RowConverter
@@ -43,7 +47,6 @@ UNAVAILABLE_COLUMN: Final = "_unchanged"
 DEAD_LETTER_COLUMN: Final = "_dead_letter"
 OLD_KEY_PREFIX: Final = "_old_"
 KEY_CHANGE_COLUMN: Final = "_key_change"
-_TRUNCATE_REMEDY: Final = "Decide whether to keep the rows. `truncates: skip` of the format skips all such records"
 _KEY_CHANGE: Final = pa.struct(
     [("id", pa.binary()), ("is_exact", pa.bool_()), ("old_key", pa.string()), ("new_key", pa.string())]
 )
@@ -75,6 +78,11 @@ class BatchInput(Protocol):
         """Whether the rows replace the rows in their buckets."""
         ...
 
+    @property
+    def rewritten(self) -> Sequence[pa.RecordBatch]:
+        """Rows of earlier batches that are written again."""
+        ...
+
 
 @dataclass(frozen=True)
 class TypedColumns:
@@ -89,6 +97,7 @@ class TypedColumns:
     replaces: bool = False
     names: tuple[str, ...] = ()
     is_converted = True
+    rewritten = ()
 
     @property
     def has_order(self) -> bool:
@@ -115,6 +124,10 @@ class RawRecords:
     document_ids: the ids of MongoDB's documents in the table, as `DocumentIds.to_members` returns them.
     is_history: see `tidelake.ingest.formats.base.Target`.
     withholds: records of the table must not be kept or shown, because it masks columns.
+    applies_truncates: truncates are sent to the driver. Otherwise the first one stops the query, unless the format
+        skips it.
+    truncation: the truncate of the batch whose earlier rows are left out.
+    marker: the truncate before the batch, while rows from before it may arrive. See `SourceLineage`.
     """
 
     format: OpenedFormat
@@ -130,9 +143,30 @@ class RawRecords:
     document_ids: Mapping[str, Any] = field(default_factory=dict)
     is_history: bool = False
     withholds: bool = False
+    applies_truncates: bool = False
+    truncation: Truncation | None = None
+    marker: TruncateMarker | None = None
     has_order = True
-    replaces = False
     is_converted = False  # rows may have unavailable values, which are looked up first
+
+    @property
+    def replaces(self) -> bool:
+        return self.truncation is not None
+
+    @property
+    def rewritten(self) -> Sequence[pa.RecordBatch]:
+        if self.truncation is None:
+            return []
+        time_ms = self.truncation.time_ms
+        return [
+            _with_order(rows.rows, partition, rows.offsets, np.full(len(rows.offsets), time_ms))
+            for partition, rows in self.truncation.kept
+        ]
+
+    @property
+    def late_rows(self) -> TruncateMarker | None:
+        """The truncate whose earlier rows may arrive in other partitions."""
+        return self.marker if self.truncation is None else self.truncation.marker
 
 
 def open_reader(tables: Sequence[tuple[TableContext, BatchInput]], statistics: BatchStatistics) -> RowReader:
@@ -144,7 +178,7 @@ def open_reader(tables: Sequence[tuple[TableContext, BatchInput]], statistics: B
     context, first = tables[0]
     if isinstance(first, TypedColumns):
         return _TypedReader(context, first)
-    return _RawReader([(context, one) for context, one in tables if isinstance(one, RawRecords)], statistics)
+    return RawReader([(context, one) for context, one in tables if isinstance(one, RawRecords)], statistics)
 
 
 class _TypedReader:
@@ -169,7 +203,7 @@ class _TypedReader:
         yield 0, self._converter.to_table_schema(batch)
 
 
-class _RawReader:
+class RawReader:
     """Reads raw records. Each record is decoded once, for all tables."""
 
     def __init__(self, tables: Sequence[tuple[TableContext, RawRecords]], statistics: BatchStatistics) -> None:
@@ -190,6 +224,9 @@ class _RawReader:
             self._router.add_target(target if one.decisions is None else one.decisions.applied(target))
         self._needs: set[tuple[int, str]] = set()
         self._format = self._inputs[0].format
+        lineage = TableLineage(lambda _: ())
+        lineage.restore({context.name: SourceLineage(truncate=one.late_rows) for context, one in tables})
+        self._late_rows = TruncateFilter(lineage, self._format.CAPABILITIES.order_of)
         self._decoder = self._format.decoder(self._target_of)
 
     def rows(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -197,14 +234,33 @@ class _RawReader:
             if not self._router.tables_of(raw.topic):
                 continue
             self._statistics.add(raw)
-            decoded = self._decoder.decode(raw)
+            decoded = self.decode(raw)
             for failure in decoded.failures:
                 self._handle_failure(raw, failure)
             for table in decoded.tables:
                 number = self._numbers[table.target.name]
                 one = self._inputs[number]
-                rows = _without_later_columns(table, raw, one.new_columns)
+                if len(table.offsets):
+                    self._statistics.table(number).topics.add(raw.topic)
+                rows = _without_later_columns(self._after_truncate(table, raw, number), raw, one.new_columns)
                 yield number, _ordered(rows, raw, withholds=one.withholds)
+
+    def decode(self, raw: RawBatch) -> DecodedBatch:
+        return self._decoder.decode(raw)
+
+    def _after_truncate(self, table: TableRows, raw: RawBatch, number: int) -> TableRows:
+        """Remove the rows from before a truncate."""
+        one, statistics = self._inputs[number], self._statistics.table(number)
+        if one.truncation is not None and one.truncation.partition == (raw.topic, raw.partition):
+            return slice_by_offset(table, one.truncation.offset, None)
+        if one.late_rows is None or raw.partition not in one.late_rows.behind:
+            return table
+        rows, undecided = self._late_rows.drop(raw, table)
+        for failure in undecided:
+            self._handle_failure(raw, replace(failure, target=table.target))
+        if len(rows.offsets):
+            statistics.past_truncate.add(raw.partition)
+        return rows
 
     def _target_of(self, source: SourceTable) -> Target | None:
         name = next(iter(self._numbers)) if self._takes_all else self._router.table_of(source)
@@ -231,8 +287,10 @@ class _RawReader:
                 self._report_need(number, SchemaNeed(failure.describe(raw), partition, failure))
             elif failure.kind is not FailureKind.SCHEMA_CHANGE:  # that is ignored; a later record may need a column
                 raise BadInput(f"{failure.describe(raw)}. Then start again: reading continues with this record")
+        elif failure.kind is FailureKind.TRUNCATE and self._inputs[number].applies_truncates and failure.target:
+            self._statistics.table(number).add_truncate(TruncateRecord.of(failure, raw))
         elif not failure.kind.is_tolerable:
-            raise BadInput(f"{failure.describe(raw)}. {_TRUNCATE_REMEDY}")
+            raise BadInput(f"{failure.describe(raw)}. {TRUNCATE_REMEDY}")
         elif not self._inputs[number].keeps_dead_letters:
             raise BadInput(f"{failure.describe(raw)}. {bad_record_remedy(self._inputs[number])}")
         else:
@@ -285,15 +343,10 @@ def _without_later_columns(
 
 
 def _ordered(table: TableRows, raw: RawBatch, *, withholds: bool) -> pa.RecordBatch:
-    rows, n = table.rows, table.rows.num_rows
-    orders = [
-        pa.array([raw.topic], pa.string()).take(pa.array(np.zeros(n, np.int64))),
-        pa.array(np.full(n, raw.partition, np.int32)),
-        pa.array(table.offsets),
-    ]
-    times = pa.array(raw.timestamps_ms[np.searchsorted(raw.offsets, table.offsets)])
-    columns = [*rows.columns, *orders, times]
-    names = [*rows.schema.names, *(f"{ORDER_PREFIX}{i}" for i in range(3)), TIME_COLUMN]
+    n = table.rows.num_rows
+    times_ms = raw.timestamps_ms[np.searchsorted(raw.offsets, table.offsets)]
+    rows = _with_order(table.rows, TopicPartition(raw.topic, raw.partition), table.offsets, times_ms)
+    columns, names = list(rows.columns), list(rows.schema.names)
     if table.unavailable is not None:
         unavailable = table.unavailable
         at = np.full(n, -1)
@@ -314,6 +367,20 @@ def _ordered(table: TableRows, raw: RawBatch, *, withholds: bool) -> pa.RecordBa
         columns.append(pa.array([asdict(halves[row]) if row in halves else None for row in range(n)], _KEY_CHANGE))
         names.append(KEY_CHANGE_COLUMN)
     return pa.RecordBatch.from_arrays(columns, names=names)
+
+
+def _with_order(
+    rows: pa.RecordBatch, partition: TopicPartition, offsets: NDArray[np.int64], times_ms: NDArray[np.int64]
+) -> pa.RecordBatch:
+    """Append the columns for the order of the rows, and for their time."""
+    n = rows.num_rows
+    orders = [
+        pa.array([partition.topic], pa.string()).take(pa.array(np.zeros(n, np.int64))),
+        pa.array(np.full(n, partition.partition, np.int32)),
+        pa.array(offsets),
+    ]
+    names = [*rows.schema.names, *(f"{ORDER_PREFIX}{i}" for i in range(3)), TIME_COLUMN]
+    return pa.RecordBatch.from_arrays([*rows.columns, *orders, pa.array(times_ms)], names=names)
 
 
 def _dead_letter_lines(table: TableRows, raw: RawBatch, rows: NDArray[np.int64], *, withholds: bool) -> list[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -30,6 +30,27 @@ class SchemaNeed:
     failure: DecodeFailure
 
 
+@dataclass(frozen=True, slots=True)
+class TruncateRecord:
+    """The record of a truncate.
+
+    failure: its failure; `row` is 0.
+    raw: a batch of this record alone.
+    """
+
+    failure: DecodeFailure
+    raw: RawBatch
+
+    @classmethod
+    def of(cls, failure: DecodeFailure, raw: RawBatch) -> TruncateRecord:
+        """raw: the batch of the failed record."""
+        return cls(replace(failure, row=0), raw.slice(failure.row, failure.row + 1))
+
+    @property
+    def partition(self) -> TopicPartition:
+        return TopicPartition(self.raw.topic, self.raw.partition)
+
+
 @dataclass(slots=True)
 class BatchTableStatistics:
     """Facts of one table.
@@ -41,6 +62,9 @@ class BatchTableStatistics:
     linked_partitions: pairs of shuffle partitions, the smaller first. Rows of one may take values from the other.
     needs: the first need of each kind in a task. If any record needs columns, its rows are missing in the batch.
     document_ids: for each task with records of the table, the ids of MongoDB's documents in it and in the table.
+    topics: topics of its rows.
+    truncates: for each partition, its last truncate that is to be applied.
+    past_truncate: partitions with rows from after the truncate that `RawRecords.marker` names.
     """
 
     sources: set[str] = field(default_factory=set)
@@ -50,17 +74,29 @@ class BatchTableStatistics:
     linked_partitions: set[tuple[int, int]] = field(default_factory=set)
     needs: list[SchemaNeed] = field(default_factory=list)
     document_ids: list[DocumentIds] = field(default_factory=list)
+    topics: set[str] = field(default_factory=set)
+    truncates: dict[TopicPartition, TruncateRecord] = field(default_factory=dict)
+    past_truncate: set[int] = field(default_factory=set)
 
     def include(self, other: BatchTableStatistics) -> None:
         self.sources |= other.sources
         self.dead_letters += other.dead_letters
         self.needs += other.needs
         self.document_ids += other.document_ids
+        self.topics |= other.topics
+        self.past_truncate |= other.past_truncate
+        for record in other.truncates.values():
+            self.add_truncate(record)
         self.linked_partitions |= other.linked_partitions
         for shuffle_partition, nbytes in other.shuffle_bytes.items():
             self.shuffle_bytes[shuffle_partition] = self.shuffle_bytes.get(shuffle_partition, 0) + nbytes
         for partition, buckets in other.buckets.items():
             self.buckets.setdefault(partition, set()).update(buckets)
+
+    def add_truncate(self, record: TruncateRecord) -> None:
+        known = self.truncates.get(record.partition)
+        if known is None or known.failure.offset < record.failure.offset:
+            self.truncates[record.partition] = record
 
     @property
     def bucket_count(self) -> int:
@@ -103,6 +139,9 @@ class BatchStatistics:
                 of.linked_partitions,
                 of.needs,
                 of.document_ids,
+                of.topics,
+                of.truncates,
+                of.past_truncate,
             )
             for number, of in self.tables.items()
         }

@@ -215,7 +215,7 @@ class TableTask:
             keys.take(pa.array(flagged)).rename_columns(list(self.context.schema.primary_keys)),
         )
         target = Target.of(self.context, {})
-        lookup = _LatestRows(self.context, self.context.snapshots.latest())
+        lookup = _LatestRows(self.context, None if self.input.replaces else self.context.snapshots.latest())
         batch = TableRows(target, table_rows, record_numbers(rows), unavailable, key_changes(rows))
         # A row that was deleted under its old key in another batch is unknown, so its record is refused.
         moved = MovedRows(self.context.name, MovedRowsBudget())

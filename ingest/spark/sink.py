@@ -39,8 +39,15 @@ from tidelake.ingest.formats.values.json_text import BadValue
 from tidelake.ingest.spark.assigning.fixed_bucket_job import written_in_fixed_buckets
 from tidelake.ingest.spark.batch_commits import BatchCommits, query_user
 from tidelake.ingest.spark.batch_position import BatchPosition, Ranges
-from tidelake.ingest.spark.batch_rows import BatchInput, RawRecords, TypedColumns
+from tidelake.ingest.spark.batch_rows import BatchInput, RawReader, RawRecords, TypedColumns
 from tidelake.ingest.spark.batch_statistics import BatchStatistics, BatchTableStatistics, SchemaNeed
+from tidelake.ingest.spark.batch_truncates import (
+    TruncatedTable,
+    TruncateSource,
+    Truncation,
+    lineage_after,
+    plan_truncation,
+)
 from tidelake.ingest.spark.batch_write import BatchChunks, TaskOutput, decoded, offsets_of, run_in_parallel
 from tidelake.ingest.spark.dead_letter_budget import DeadLetterBudget
 from tidelake.ingest.spark.maintenance import maintenance
@@ -48,6 +55,7 @@ from tidelake.ingest.spark.operator_state import keep_state
 from tidelake.ingest.spark.query_runs import WRITTEN_BATCHES, Target, query_id, run_id
 from tidelake.ingest.spark.release import check_session
 from tidelake.ingest.spark.task_errors import explained_task_errors
+from tidelake.ingest.tables.table_lineage import SourceLineage
 from tidelake.storage.base import env
 from tidelake.storage.base.arguments import checked
 from tidelake.storage.base.logs import get_logger
@@ -119,8 +127,8 @@ def sink(  # noqa: PLR0913 - one parameter per setting
     rounded_columns: columns whose values may lose digits that the column's type can't hold.
     connector: the `format_options` of a configuration: settings of the connector that its records don't contain
         (`binary_handling_mode`, …), and `inexact_values` (all columns may lose digits).
-    truncates: what a truncate of the source table does, "fail" or "skip". It can't be applied in order. It is the same
-        as the format option of that name.
+    truncates: what a truncate of the source table does, "fail" or "skip". Only `tidelake spark run` applies truncates.
+        It is the same as the format option of that name.
     """
     if format is None:
         rows: BatchInput = TypedColumns(tuple(order_by))
@@ -242,15 +250,19 @@ class TableBatch:
         )
         self._position: BatchPosition | None = None
         self._document_ids = DocumentIds()
+        self._truncation: Truncation | None = None
+        self._planned_for: SourceLineage | None = None
+        self._lineage: SourceLineage | None = None
         self.published: int | None = None
 
     @property
     def input(self) -> BatchInput:
         """How the batch is read, with what the table's snapshots say about it."""
         rows = self.sink.input
-        if not isinstance(rows, RawRecords) or not rows.format.CAPABILITIES.has_document_ids:
+        if not isinstance(rows, RawRecords):
             return rows
-        return replace(rows, document_ids=self._commits.lineage.ids)
+        lineage = self._commits.lineage
+        return replace(rows, document_ids=lineage.ids, truncation=self._truncation, marker=lineage.truncate)
 
     def is_committed(self, offsets: Callable[[], Ranges], run: str | None) -> bool:
         """See `BatchCommits.is_committed`. Raises PositionRefused also for a second part of a batch of typed rows."""
@@ -268,6 +280,30 @@ class TableBatch:
     @property
     def _target(self) -> Target:
         return Target(self.context.name, self.context.location, self.context.branch, self._user)
+
+    def plan_truncation(self, ranges: Ranges, statistics: BatchTableStatistics, source: TruncateSource) -> bool:
+        """Plan the truncate of the decoded batch. Returns whether the batch must be decoded again for it.
+
+        ranges: the offsets of the whole batch.
+
+        Raises RecordRefused for a truncate that can't be applied, and PositionRefused as `check` does.
+        """
+        rows = self.input
+        if self._truncation is not None or not isinstance(rows, RawRecords):
+            return False
+        self._commits.next_position(self._own(ranges))
+        table = TruncatedTable(
+            self.context.name,
+            self._commits.lineage,
+            self._commits.position.position.ends,
+            self.sink.shared_with,
+            self._commits.holds_rows,
+            rows.format.CAPABILITIES.order_of,
+            RawReader([(self.context, rows)], BatchStatistics()).decode,
+        )
+        self._planned_for = table.lineage
+        self._truncation = plan_truncation(table, statistics, self._own(ranges).keys(), source)
+        return self._truncation is not None
 
     def check(self, ranges: Ranges, statistics: BatchTableStatistics) -> None:
         """Check the batch before anything is written.
@@ -289,6 +325,15 @@ class TableBatch:
         except BadValue as error:
             raise BadInput(str(error)) from None
         self._position = self._commits.next_position(self._own(ranges))
+        if isinstance(self.sink.input, RawRecords):
+            if self._truncation is not None and self._commits.lineage != self._planned_for:
+                raise BatchOutdated(
+                    f"{self.context.name}: while a truncate was planned, another stream wrote rows to the table. "
+                    "Nothing of the batch was published. Stop one of them; when the batch is repeated, the truncate is "
+                    "planned again"
+                )
+            lineage = lineage_after(self._commits.lineage, statistics, self._truncation)
+            self._lineage = replace(lineage, ids=self._document_ids.to_members() or lineage.ids)
 
     def in_buckets(self, rows: BatchChunks, written: TaskOutput) -> TaskOutput:
         """Move the rows that tasks staged into buckets, if `rescale` is set. Returns the output to commit."""
@@ -334,9 +379,15 @@ class TableBatch:
 
     def _publish(self, written: TaskOutput) -> int | None:
         if self.sink.overwrite is None:
-            ids = self._document_ids.to_members()
-            lineage = replace(self._commits.lineage, ids=ids) if ids else None
-            return self._commits.publish(self._batch_id, written.messages, self._position, lineage)
+            truncation = self._truncation
+            published = self._commits.publish(
+                self._batch_id, written.messages, self._position, self._lineage, replaces=truncation is not None
+            )
+            if truncation is not None and published is not None:
+                _log.warning(
+                    "table emptied", table=self.context.name, reason=truncation.reason, offset=truncation.offset
+                )
+            return published
         commit = TableCommit(self.context, self._user, guard=self.sink.guard)
         replaced = self.sink.overwrite
         committable = Committable(self._batch_id, written.messages, properties=dict(replaced.properties))
@@ -393,19 +444,21 @@ def write_batch(
     schemas: SchemaFollower | None = None,
     observer: BatchObserver | None = None,
     budget: DeadLetterBudget | None = None,
+    truncates: TruncateSource | None = None,
 ) -> list[int]:
     """Write a batch to the tables of several sinks. Raw records of one format are decoded once.
 
     schemas: for `RawRecords.decisions`. Schema changes are made before any row of the batch is written. A crash in
         between needs no repair: the batch is decoded again, and then fits.
     budget: how many dead letters the run may keep; None for any number.
+    truncates: for `RawRecords.applies_truncates`.
 
     Returns the ids of the new snapshots. Raises the first error. Tables that are committed by then stay committed; a
     repeated batch skips them.
     """
     check_session(batch.sparkSession)
     with explained_task_errors():
-        return _write_batch(sinks, batch, batch_id, schemas, observer, budget)
+        return _write_batch(sinks, batch, batch_id, schemas, observer, budget, truncates)
 
 
 def _write_batch(
@@ -415,6 +468,7 @@ def _write_batch(
     schemas: SchemaFollower | None,
     observer: BatchObserver | None,
     budget: DeadLetterBudget | None,
+    truncates: TruncateSource | None,
 ) -> list[int]:
     """See `write_batch`."""
     query = query_id(batch)
@@ -423,7 +477,7 @@ def _write_batch(
         opened = list(threads.map(lambda one: one.open(batch_id, query), sinks))
     run = run_id(batch, query)
     due = [one for one in opened if not one.is_committed(offsets, run)]
-    made = _write_due(due, batch, batch_id, query, schemas, observer, budget) if due else []
+    made = _write_due(due, batch, batch_id, query, schemas, observer, budget, truncates) if due else []
     if opened and not due:
         keep_state(batch)
     if run is not None:
@@ -440,14 +494,22 @@ def _write_due(
     schemas: SchemaFollower | None,
     observer: BatchObserver | None,
     budget: DeadLetterBudget | None,
+    truncates: TruncateSource | None,
 ) -> list[int]:
     """See `write_batch`."""
     while True:
         with decoded(batch, [(one.context, one.input) for one in due]) as rows:
-            needs = {due[number].sink.table: of.needs for number, of in rows.statistics.tables.items() if of.needs}
-            if schemas is None or not needs or not schemas.follow(needs):
+            found = rows.statistics
+            needs = {due[number].sink.table: of.needs for number, of in found.tables.items() if of.needs}
+            follows = schemas is not None and bool(needs) and schemas.follow(needs)
+            planned = []
+            if truncates is not None and not follows:
+                truncated = [(due[n], of) for n, of in found.tables.items() if of.truncates]
+                planned = [one.plan_truncation(found.ranges, of, truncates) for one, of in truncated]
+            if not follows and not any(planned):
                 return _write_decoded(due, rows, batch_id, observer, budget)
-        due = [schemas.with_decisions(one.sink).open(batch_id, query) for one in due]
+        if schemas is not None and follows:
+            due = [schemas.with_decisions(one.sink).open(batch_id, query) for one in due]
 
 
 def _write_decoded(

@@ -74,6 +74,19 @@ class SourceLineage:
             pass
         return UNKNOWN
 
+    @classmethod
+    def joined(cls, snapshots: Iterable[Mapping[str, str]]) -> SourceLineage:
+        """Return the lineage of rows that several commit users wrote.
+
+        snapshots: properties of the newest snapshot of each, the oldest first.
+        """
+        found = cls()
+        for lineage in map(cls.of, snapshots):
+            tables = None if lineage.tables is None else _joined(found.tables, lineage.tables)
+            topics = None if lineage.topics is None else _joined(found.topics, lineage.topics)
+            found = replace(lineage, tables=tables, topics=topics)
+        return found
+
     def with_names(self, tables: Iterable[str] = (), topics: Iterable[str] = ()) -> SourceLineage:
         return replace(self, tables=_joined(self.tables, tables), topics=_joined(self.topics, topics))
 

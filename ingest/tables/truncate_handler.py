@@ -58,13 +58,13 @@ class Truncation:
     """The plan of a truncate.
 
     failure: the record of the truncate.
-    kept: rows of other partitions from after the truncate, which are written again.
+    kept: rows of other partitions from after the truncate, which are written again, with their partitions.
     truncate: the marker for later rows; None if no row from before the truncate can arrive any more.
     is_outdated: nothing is to be done: a later truncate arrived before, or the table has no rows yet.
     """
 
     failure: DecodeFailure
-    kept: Sequence[TableRows] = ()
+    kept: Sequence[tuple[TopicPartition, TableRows]] = ()
     truncate: TruncateMarker | None = None
     is_outdated: bool = False
 
@@ -83,10 +83,10 @@ class SourceReader:
     decode: Callable[[RawBatch], DecodedBatch]
 
 
-class TruncateHandler:
-    """Plans and carries out truncates.
+class TruncatePlanner:
+    """Plans truncates.
 
-    sinks: the tables that are written, by name; it may change.
+    holds_rows: returns whether a table has rows in its newest snapshot, of any writer. Blocks.
     lineage: the lineage of the tables.
     are_applied: whether the configuration allows truncates.
     reader: reads records again. None if records don't contain their order at the source.
@@ -94,13 +94,13 @@ class TruncateHandler:
 
     def __init__(
         self,
-        sinks: Mapping[str, TableSink],
+        holds_rows: Callable[[str], bool],
         lineage: TableLineage,
         *,
         are_applied: bool,
         reader: SourceReader | None = None,
     ) -> None:
-        self._sinks = sinks
+        self._holds_rows = holds_rows
         self._lineage = lineage
         self._are_applied = are_applied
         self._reader = reader
@@ -156,7 +156,7 @@ class TruncateHandler:
         """
         if self._lineage.of(table).topics:
             return False
-        return not await run_uncancellable(self._sinks[table].holds_rows)
+        return not await run_uncancellable(self._holds_rows, table)
 
     def _order(self, raw: RawBatch, row: int) -> SourceOrder | None:
         value = raw.values[row].as_py()
@@ -164,11 +164,11 @@ class TruncateHandler:
 
     async def _rows_behind(
         self, table: str, at: SourceOrder, time_ms: int, ends: Mapping[TopicPartition, int]
-    ) -> tuple[list[TableRows], set[TopicPartition]]:
+    ) -> tuple[list[tuple[TopicPartition, TableRows]], set[TopicPartition]]:
         """Return the table's rows after `at` of records below `ends`, and the partitions that have such records."""
         assert self._reader is not None
         source = self._reader.open_source()
-        kept: list[TableRows] = []
+        kept: list[tuple[TopicPartition, TableRows]] = []
         ahead: set[TopicPartition] = set()
         try:
             bounds = await source.bounds(list(await source.open(list(ends)) | ends.keys()))
@@ -177,8 +177,8 @@ class TruncateHandler:
                 found = await self._read_rows_after(source, bounds, table, at, partition, search_start[partition], end)
                 if found:
                     ahead.add(partition)
-                kept += found
-                if sum(rows.rows.nbytes for rows in kept) > _BYTES_MAX:
+                kept += [(partition, rows) for rows in found]
+                if sum(rows.rows.nbytes for _, rows in kept) > _BYTES_MAX:
                     raise InexactTruncate(
                         f"other partitions have more than {_BYTES_MAX} bytes of rows after the truncate"
                     )
@@ -253,13 +253,32 @@ class TruncateHandler:
                         found.append(_whole(keep_records(rows, keep), partition))
         return found if is_early else None
 
+
+class TruncateHandler(TruncatePlanner):
+    """Plans and carries out truncates.
+
+    sinks: the tables that are written, by name; it may change.
+    lineage, are_applied, reader: see `TruncatePlanner`.
+    """
+
+    def __init__(
+        self,
+        sinks: Mapping[str, TableSink],
+        lineage: TableLineage,
+        *,
+        are_applied: bool,
+        reader: SourceReader | None = None,
+    ) -> None:
+        super().__init__(lambda table: sinks[table].holds_rows(), lineage, are_applied=are_applied, reader=reader)
+        self._sinks = sinks
+
     def execute(self, truncation: Truncation) -> None:
         """Carry out the plan: the table's next snapshot has no rows from before the truncate. Blocks."""
         assert truncation.failure.target is not None
         table = truncation.failure.target.name
         sink = self._sinks[table]
         sink.truncate()
-        for rows in truncation.kept:
+        for _, rows in truncation.kept:
             sink.writer.add(sink.writer.route(rows.rows))
             if sink.writer.needs_room:
                 sink.writer.make_room()
@@ -269,7 +288,7 @@ class TruncateHandler:
             table=table,
             reason=f"{truncation.failure.source} was truncated",
             offset=truncation.failure.offset,
-            rows_from_after_it=sum(len(rows.offsets) for rows in truncation.kept),
+            rows_from_after_it=sum(len(rows.offsets) for _, rows in truncation.kept),
         )
 
 

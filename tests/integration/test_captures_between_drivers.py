@@ -83,9 +83,11 @@ def test_captures_equal_their_databases_with_any_driver(
     for topic, count in partitions.items():
         kafka_broker.create_topic(topic, partitions=count)
     source = KafkaSettings(bootstrap_servers=kafka_broker.address, topics=[*partitions], until="end")
+    are_ordered = all(partitions[topic] == 1 for recorded, topic in topics.items() if recorded.truncates)
+    truncates = {} if are_ordered else {"truncates": "skip"}  # a source without places in its log has no order of them
     with format_options_for(tables[0]) as options:
         fed_by = {recorded: [topic] for recorded, topic in topics.items()}
-        config = config_for(fed_by, str(tmp_path / "lake"), source, {**options, "truncates": "skip"})
+        config = config_for(fed_by, str(tmp_path / "lake"), source, options | truncates)
         if are_there:
             config = of_tables_that_are_there(config, tables, catalog)
         for number, driver in enumerate(drivers):
@@ -100,7 +102,7 @@ def test_captures_equal_their_databases_with_any_driver(
                 asyncio.run(run_pipeline(config, recovery_flags=flags))
     for recorded in tables:
         held = catalog.table(f"shop.{recorded.name}").scan().to_arrow()
-        assert differences(recorded, held, are_truncates_skipped=True) == [], recorded.id
+        assert differences(recorded, held, are_truncates_skipped=bool(truncates)) == [], recorded.id
 
 
 def of_tables_that_are_there(config: Config, tables: Sequence[RecordedTable], catalog: tidelake.Catalog) -> Config:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from itertools import takewhile
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
 import pyspark
 from msgspec import structs
@@ -28,11 +27,12 @@ from tidelake.ingest.pipeline.configured_tables import ConfiguredTables
 from tidelake.ingest.settings import Config, TableSettings
 from tidelake.ingest.source_settings import FolderSettings, KafkaSettings, StartSettings
 from tidelake.ingest.spark.batch_rows import RawRecords
+from tidelake.ingest.spark.batch_truncates import TruncateSource
 from tidelake.ingest.spark.dead_letter_budget import DeadLetterBudget
 from tidelake.ingest.spark.query_monitor import QueryMonitor
 from tidelake.ingest.spark.release import HAS_DATA_SOURCES, RELEASE, check_session
 from tidelake.ingest.spark.sink import SparkDeadLetterTable, SparkSink, sink, write_batch
-from tidelake.ingest.spark.task_errors import environment_error
+from tidelake.ingest.spark.task_errors import environment_error, raised_in_task
 from tidelake.ingest.tables.table_differences import check_differences
 from tidelake.spark.changelog_folder.folder_options import FORMAT as FOLDER_FORMAT
 from tidelake.spark.kafka.connector_offsets import from_members, to_members
@@ -44,6 +44,7 @@ from tidelake.spark.kafka.kafka_options import (
     options_of,
 )
 from tidelake.spark.kafka.kafka_options import FORMAT as KAFKA_FORMAT
+from tidelake.spark.planned_source import PlannedSource, files_of
 from tidelake.spark.read_limits import HAS_LIMITS
 from tidelake.spark.registration import register
 from tidelake.spark.schema_following import SchemaFollowing, has_ordered_changes
@@ -117,7 +118,8 @@ def start_query(spark: SparkSession, config: Config, checkpoint: str) -> Pipelin
     )
     tolerance = config.errors.tolerance
     budget = DeadLetterBudget(tolerance) if isinstance(tolerance, int) else None
-    feed = _ForeachBatch(sinks, TableCreation(config), SchemaFollowing(config), monitor, checkpoint, budget)
+    source = PlannedSource(config, checkpoint)
+    feed = _ForeachBatch(sinks, TableCreation(config), SchemaFollowing(config), monitor, source, checkpoint, budget)
     writer: DataStreamWriter = read_source(spark, config, begins).writeStream.queryName(config.pipeline)
     writer = writer.foreachBatch(feed).option("checkpointLocation", checkpoint)
     if config.source.until == "end":
@@ -136,25 +138,8 @@ def unwrap_spark_error(error: StreamingQueryException) -> Exception:
 
     Other errors are returned unchanged.
     """
-    if (found := environment_error(str(error))) is not None:
-        return found
-    lines = str(error).splitlines()
-    for number, line in enumerate(lines):
-        name, _, message = line.strip().partition(": ")
-        if _is_own_error(name):
-            ways_out = takewhile(lambda more: more == "Options:" or more.startswith("  "), lines[number + 1 :])
-            return TidelakeError("\n".join([message, *ways_out]))
-    return error
-
-
-def _is_own_error(name: str) -> bool:
-    """Return whether this is the name of one of our errors.
-
-    name: such as `tidelake.errors.BadInput`.
-    """
-    module, _, short = name.rpartition(".")
-    kind = getattr(sys.modules.get(module), short, None)
-    return module.startswith("tidelake.") and isinstance(kind, type) and issubclass(kind, TidelakeError)
+    text = str(error)
+    return environment_error(text) or raised_in_task(text) or error
 
 
 @dataclass(frozen=True)
@@ -169,6 +154,7 @@ class _ForeachBatch:
     creation: TableCreation
     schemas: SchemaFollowing
     monitor: QueryMonitor
+    source: PlannedSource
     checkpoint: str
     budget: DeadLetterBudget | None = None
     failures: list[TidelakeError] = field(default_factory=list)
@@ -186,7 +172,9 @@ class _ForeachBatch:
                 self.creation.create(batch)
             missing = self.creation.missing
             sinks = [self.schemas.with_decisions(one) for one in self.sinks if one.table not in missing]
-            write_batch(sinks, batch, batch_id, self.schemas, self.monitor, self.budget)
+            known = partial(self.source.partitions, batch.sparkSession, batch_id)
+            truncates = TruncateSource(known, self.source.open)
+            write_batch(sinks, batch, batch_id, self.schemas, self.monitor, self.budget, truncates)
         except PositionRefused as error:
             refused = self._with_one_remedy(error)
             self.failures.append(refused)
@@ -233,6 +221,7 @@ def sinks_of(config: Config) -> list[SparkSink]:
     into_table = None if dead_letters is None else SparkDeadLetterTable(dead_letters, config.pipeline)
     configured = ConfiguredTables.of(config)
     format_ = configured.format(format_of(config))
+    applies_truncates = config.format_options.get("truncates", "apply") == "apply"
     found = [
         sink(
             table.name,
@@ -255,7 +244,9 @@ def sinks_of(config: Config) -> list[SparkSink]:
         rows = one.input
         assert isinstance(rows, RawRecords)
         is_history, withholds = table.mode == "append", configured.withholds(table.name)
-        rows = replace(rows, format=format_, is_history=is_history, withholds=withholds)
+        rows = replace(
+            rows, format=format_, is_history=is_history, withholds=withholds, applies_truncates=applies_truncates
+        )
         return replace(one, dead_letter_table=into_table, input=rows)
 
     return [read_as_configured(one, table) for one, table in zip(found, config.tables, strict=True)]
@@ -266,9 +257,7 @@ def sinks_of(config: Config) -> list[SparkSink]:
 
 def has_started(spark: SparkSession, checkpoint: str) -> bool:
     """Return whether a query has planned a batch with this checkpoint directory."""
-    jvm: Any = spark.sparkContext._jvm
-    log = jvm.org.apache.hadoop.fs.Path(f"{checkpoint.rstrip('/')}/offsets")
-    files = log.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+    files, log = files_of(spark, f"{checkpoint.rstrip('/')}/offsets")
     try:
         return bool(len(files.listStatus(log)))
     except Exception as error:
@@ -404,10 +393,6 @@ def check_settings(config: Config) -> None:
     refused.append((has_ordered_changes(config), "schema_evolution: rename.column, drop.column", unordered))
     refused.append(
         (bool(config.templates), "an entry of many tables", "on Spark the tables must be known before the start")
-    )
-    empties = config.format_options.get("truncates") == "apply"
-    refused.append(
-        (empties, "format_options: truncates: apply", "a Spark query can only stop at a truncate or skip it")
     )
     softly = any(table.deletes == "soft" for table in config.tables)
     refused.append((softly, "deletes: soft", "Spark's tasks write a delete without the row that it deletes"))

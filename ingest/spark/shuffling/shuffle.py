@@ -87,6 +87,8 @@ class ShuffleMap:
                     )
                 yield from shuffles[number].chunks(buffer.take())
 
+        for number, rows in self._rewritten():
+            buffers.setdefault(number, _RowBuffer()).add(rows)
         for batch in batches:
             for number, rows in reader.rows(batch):
                 if rows.num_rows:
@@ -97,6 +99,14 @@ class ShuffleMap:
                 buffers, held_rows, held_bytes = {}, 0, 0
         yield from chunks()
         yield payload_row(0, 0, PayloadKind.STATISTICS, statistics.to_payload())
+
+    def _rewritten(self) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield rows of earlier batches that are written again. Of all tasks, the first one sends them."""
+        task = TaskContext.get()
+        if task is None or task.partitionId() == 0:
+            for number, (_, one) in enumerate(self.tables):
+                for rows in one.rewritten:
+                    yield number, rows
 
     def _assigner_of(self, context: TableContext) -> BucketAssigner:
         if has_dynamic_buckets(context):

@@ -150,7 +150,7 @@ def test_merge_updates_deletes_and_inserts(spark: SparkSession, lake: str, produ
 def test_a_row_matched_by_two_source_rows_is_refused(spark: SparkSession, lake: str, options: dict[str, str]) -> None:
     table = create(lake, **options)
     source = spark.createDataFrame([(1, "a", 11), (1, "b", 12)], COLUMNS)
-    with pytest.raises(Exception, match=r"key \{'id': 1\}"):
+    with pytest.raises(tidelake.BadInput, match=r"key \{'id': 1\}"):
         merge(source, "shop.t", lake, matched_update="*")
     assert len(table.snapshots()) == 1
 
