@@ -19,7 +19,14 @@ from tidelake.storage.model.types import STRING
 ROOT: Final = Path(__file__).parents[3]
 PACKAGES: Final = ("checkpoint", "compaction", "ingest", "storage", "tidelake")
 SOURCES: Final = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
-TEXTS: Final = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "tests").rglob("*_messages.txt")])
+TEXTS: Final = sorted(
+    [
+        ROOT / "README.md",
+        *(ROOT / "docs").rglob("*.md"),
+        *(ROOT / "examples").rglob("*.md"),
+        *(ROOT / "tests").rglob("*_messages.txt"),
+    ]
+)
 
 LEFT_OPEN: Final = "…"
 NOUNS: Final = "|".join(sorted({words[0] for words in COMMANDS}))
