@@ -42,9 +42,11 @@ OTHER_OPTIONS: Final = frozenset(
         "--quiet",
         "--master",
         "--archives",
+        "--check",
         "--data",
         "--deploy-mode",
         "--files",
+        "--forever",
         "--py-files",
         "--properties-file",
         "--off",
@@ -57,7 +59,7 @@ OTHER_OPTIONS: Final = frozenset(
         "--upgrade",
         "--values",
     }
-)  # of tidelake itself, Maxwell, pip, spark-submit, Kafka, tools/kafka, Helm, tests.simulation
+)  # of tidelake itself, Maxwell, pip, spark-submit, Kafka, tools/kafka, Helm, tests.simulation, examples
 
 
 def messages(path: Path) -> Iterator[str]:
