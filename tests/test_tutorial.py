@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -15,35 +13,9 @@ import yaml
 
 import tidelake
 from tests.support.kafka_broker import KafkaBroker
+from tests.support.sessions import BLOCK, is_shown, run_page
 
 DOCS: Final = Path(__file__).parents[1] / "docs"
-BLOCK: Final = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
-ANYTHING: Final = "..."
-
-
-@dataclass(frozen=True)
-class Command:
-    text: str
-    expected: list[str]
-
-
-def commands(session: str) -> list[Command]:
-    """The commands of a session, each with the lines below it."""
-    found = []
-    for part in re.split(r"^\$ ", session, flags=re.MULTILINE)[1:]:
-        text, *expected = part.splitlines()
-        found.append(Command(text, expected))
-    return found
-
-
-def is_shown(expected: list[str], said: list[str]) -> bool:
-    """Whether this is what was said. A line `...` stands for any lines, and `...` within a line for any text."""
-    one_line = r"[^\n]*"
-    pattern = "".join(
-        rf"(?:{one_line}\n)*" if line == ANYTHING else re.escape(line).replace(re.escape(ANYTHING), one_line) + "\n"
-        for line in expected
-    )
-    return re.fullmatch(pattern, "".join(f"{line.rstrip()}\n" for line in said)) is not None
 
 
 @pytest.mark.parametrize(
@@ -66,24 +38,7 @@ def test_a_session_is_compared_line_by_line(expected: list[str], said: list[str]
     "page", sorted(path.name for path in DOCS.glob("*.md") if "```console" in path.read_text(encoding="utf-8"))
 )
 def test_what_a_page_shows_is_what_happens(page: str, tmp_path: Path) -> None:
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-    environment = {key: value for key, value in environment.items() if key not in ("COLUMNS", "FORCE_COLOR")}
-    for kind, title, text in BLOCK.findall((DOCS / page).read_text(encoding="utf-8")):
-        if title:
-            (tmp_path / title).write_text(text, encoding="utf-8")
-        for command in commands(text) if kind == "console" else ():
-            run = subprocess.run(
-                command.text,
-                shell=True,
-                cwd=tmp_path,
-                env=environment,
-                text=True,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                check=False,
-            )
-            said = [line for line in run.stdout.splitlines() if line.strip()]
-            assert (run.returncode, is_shown(command.expected, said)) == (0, True), f"$ {command.text}\n{run.stdout}"
+    run_page(DOCS / page, tmp_path)
 
 
 @pytest.mark.interop

@@ -50,6 +50,7 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
             add_verbs(verbs)
 
     _add_demo(nouns)
+    _add_init(nouns)
     _add_doctor(nouns)
     add_noun("ingest", "run a pipeline on this machine, from Kafka or a folder into tables", _add_ingest)
     add_noun("dead-letters", "dead letters: list, show, replay", _add_dead_letters)
@@ -69,6 +70,12 @@ def _add_demo(nouns: Verbs) -> None:
     from tidelake.cli.commands import demo
 
     demo.add_demo(nouns)
+
+
+def _add_init(nouns: Verbs) -> None:
+    from tidelake.cli.commands import init
+
+    init.add_init(nouns)
 
 
 def _add_doctor(nouns: Verbs) -> None:

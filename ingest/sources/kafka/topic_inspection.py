@@ -1,4 +1,5 @@
-"""Asks brokers whether topics can be read, and how old records are. For `tidelake doctor`.
+"""Asks brokers which topics there are, whether they can be read, and how old records are. For `tidelake doctor` and
+`tidelake init`.
 
 Nothing is committed, and no consumer group is used. Kafka has no request for a broker's time; but a topic with
 `message.timestamp.type=LogAppendTime` has it in its records.
@@ -28,6 +29,10 @@ from tidelake.ingest.sources.kafka.metadata import fetch_metadata
 from tidelake.storage.base import env
 
 _READ_LIMIT_MS: Final = 3_000
+_REACH: Final = (
+    "Check `source.bootstrap_servers`, whether the broker runs, and the login (`source.security_protocol`, "
+    "`source.sasl_…`)"
+)
 _LOG_APPEND_TIME: Final = 1  # KIP-32
 
 
@@ -57,6 +62,21 @@ async def reach_broker(settings: KafkaSettings) -> int:
     """Return the number of brokers. Raises SourceUnavailable, and BadInput for a refused login."""
     async with _client(settings) as client:
         return len(client.cluster.brokers())
+
+
+async def list_topics(settings: KafkaSettings, limit_s: float) -> list[str]:
+    """Return the names of all topics that this user may see, sorted. Kafka's internal ones are left out.
+
+    Raises SourceUnavailable without an answer within `limit_s` seconds, and BadInput for a refused login.
+    """
+    try:
+        async with asyncio.timeout(limit_s), _client(settings) as client:
+            with _unavailable(settings):
+                return sorted((await fetch_metadata(client, None)).topics)
+    except TimeoutError:
+        raise SourceUnavailable(
+            f"Kafka at {settings.server_text} can't be reached: no answer within {limit_s:g} s. {_REACH}"
+        ) from None
 
 
 async def inspect_topics(settings: KafkaSettings) -> dict[str, InspectedTopic]:
@@ -188,4 +208,4 @@ def _unavailable(settings: KafkaSettings) -> Generator[None]:
     try:
         yield
     except (KafkaError, OSError) as error:
-        raise SourceUnavailable(f"Kafka at {settings.server_text} can't be reached: {error}") from error
+        raise SourceUnavailable(f"Kafka at {settings.server_text} can't be reached: {error}. {_REACH}") from error

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.support.command_line import Call
+from tidelake.cli.commands.init import InitArguments, init
 from tidelake.cli.commands.sync import sync_database, sync_table
 from tidelake.cli.parser import build_parser, parse
 from tidelake.ingest.config.sync_database import SyncDatabaseArguments
@@ -30,7 +31,11 @@ def leaves(parser: argparse.ArgumentParser, words: tuple[str, ...] = ()) -> Iter
             yield from leaves(inner, (*words, name))
 
 
-ARGUMENTS_OF: dict[Callable[..., Any], type] = {sync_database: SyncDatabaseArguments, sync_table: SyncTableArguments}
+ARGUMENTS_OF: dict[Callable[..., Any], type] = {
+    init: InitArguments,
+    sync_database: SyncDatabaseArguments,
+    sync_table: SyncTableArguments,
+}
 COMMANDS = dict(leaves(build_parser()))
 
 
@@ -81,7 +86,7 @@ def test_help_imports_nothing_heavy() -> None:
 def test_a_noun_imports_no_commands_of_others() -> None:
     """Top-level commands, which have no noun, are imported for the list in the help."""
     commands = {name for name in imported_by_help("view", "list", "--help") if ".cli.commands." in name}
-    assert {name.rpartition(".")[2] for name in commands} == {"demo", "doctor", "sql", "sync", "views"}
+    assert {name.rpartition(".")[2] for name in commands} == {"demo", "doctor", "init", "sql", "sync", "views"}
 
 
 def test_a_noun_without_a_verb_shows_the_verbs_and_is_a_usage_error(call: Call) -> None:

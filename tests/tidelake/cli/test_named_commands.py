@@ -19,7 +19,14 @@ from tidelake.storage.model.types import STRING
 ROOT: Final = Path(__file__).parents[3]
 PACKAGES: Final = ("checkpoint", "compaction", "ingest", "storage", "tidelake")
 SOURCES: Final = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
-TEXTS: Final = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "tests").rglob("*_messages.txt")])
+TEXTS: Final = sorted(
+    [
+        ROOT / "README.md",
+        *(ROOT / "docs").rglob("*.md"),
+        *(ROOT / "examples").rglob("*.md"),
+        *(ROOT / "tests").rglob("*_messages.txt"),
+    ]
+)
 
 LEFT_OPEN: Final = "…"
 NOUNS: Final = "|".join(sorted({words[0] for words in COMMANDS}))
@@ -35,9 +42,11 @@ OTHER_OPTIONS: Final = frozenset(
         "--quiet",
         "--master",
         "--archives",
+        "--check",
         "--data",
         "--deploy-mode",
         "--files",
+        "--forever",
         "--py-files",
         "--properties-file",
         "--off",
@@ -50,7 +59,7 @@ OTHER_OPTIONS: Final = frozenset(
         "--upgrade",
         "--values",
     }
-)  # of tidelake itself, Maxwell, pip, spark-submit, Kafka, tools/kafka, Helm, tests.simulation
+)  # of tidelake itself, Maxwell, pip, spark-submit, Kafka, tools/kafka, Helm, tests.simulation, examples
 
 
 def messages(path: Path) -> Iterator[str]:

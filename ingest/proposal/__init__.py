@@ -1,0 +1,1 @@
+"""Proposes a configuration from the topics of a cluster. For `tidelake init`."""
