@@ -464,6 +464,35 @@ async def test_a_kill_at_any_call_of_a_reload_loses_and_repeats_nothing(number: 
     assert await is_right(world, *"abc")
 
 
+KEPT: dict[str, tuple[str, str, bool]] = {
+    "the same settings": ("filter: 'id > 1'", "filter: 'id > 1'", True),
+    "a setting that is written as it is by default": ("", "deletes: hard", True),
+    "others that write to the table": ("", "shared_with: job", False),
+    "a filter": ("filter: 'id > 1'", "filter: 'id > 2'", False),
+}
+
+
+@pytest.mark.parametrize("case", KEPT)
+async def test_a_table_keeps_its_sink_with_the_same_settings_and_is_opened_again_with(case: str) -> None:
+    before, after, is_kept = KEPT[case]
+    world = World()
+    columns = "columns: {id: INT}"
+    world.write_file(f"{{name: shop.a, {columns}, {before}}}", B)
+    world.add("a", 2, 3)
+    world.add("b", 0)
+    async with Running(world) as run:
+        await run.has("a", 2, 3)
+        await run.has("b", 0)
+        sinks = dict(run.pipeline.sinks)
+        world.write_file(f"{{name: shop.a, {columns}, {after}}}", B, more="checkpoint: {interval_ms: 21}")
+        await run.reload.take()
+        assert (run.pipeline.sinks["shop.a"] is sinks["shop.a"]) == is_kept
+        assert run.pipeline.sinks["shop.b"] is sinks["shop.b"]
+        world.add("a", 4)
+        await run.has("a", 4)
+    assert await is_right(world, "a", "b")
+
+
 # ---------------------------------------------------------------- requests
 
 

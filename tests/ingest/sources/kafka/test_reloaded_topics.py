@@ -76,9 +76,11 @@ class Shop:
     async def reload(self) -> ReloadAnswer:
         request = await asyncio.to_thread(lambda: self.requests.ask(self.file.digest()))
         async with asyncio.timeout(90):
-            while (answer := await asyncio.to_thread(self.requests.read_answer, request)) is None:
+            while True:
+                answer = await asyncio.to_thread(self.requests.read_answer, request)
+                if answer is not None:
+                    return answer
                 await asyncio.sleep(0.05)
-        return answer
 
 
 @pytest.fixture
