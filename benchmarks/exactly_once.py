@@ -24,8 +24,8 @@ from benchmarks.sections import Goal, PageSection, Plan
 from tidelake.checkpoint.committable import TableCommittable
 from tidelake.checkpoint.coordinator import CheckpointCoordinator
 from tidelake.checkpoint.fence import EpochFence
-from tidelake.ingest.pipeline.builder import run
 from tidelake.ingest.pipeline.progress_tracker import ProgressFile
+from tidelake.ingest.pipeline.service import run
 from tidelake.ingest.tables.table_history import CommitHistory
 from tidelake.ingest.tables.table_sink import TableSink
 

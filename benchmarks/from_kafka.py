@@ -33,7 +33,7 @@ from benchmarks.sections import (
 )
 from tests.support.kafka_broker import KafkaBroker
 from tidelake.ingest.config.config import parse_config
-from tidelake.ingest.pipeline.builder import run
+from tidelake.ingest.pipeline.service import run
 
 TYPED: Final = "Tidelake, typed columns"
 STRINGS: Final = "Tidelake, STRING columns"

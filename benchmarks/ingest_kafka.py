@@ -22,7 +22,7 @@ from tests.support.cases import recorded_lines
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.recorded_truth import differences
 from tidelake.ingest.config.config import parse_config
-from tidelake.ingest.pipeline.builder import run
+from tidelake.ingest.pipeline.service import run
 
 TOPIC: Final = "bench.orders"
 OPTIONS: Final = {"bucket": "4", "changelog-producer": "input"}

@@ -14,7 +14,7 @@ import pyarrow as pa
 from benchmarks.clock import Clock, tell
 from benchmarks.contest import PIPELINE_PYTHON
 from tidelake.ingest.config.config import parse_config
-from tidelake.ingest.pipeline.builder import run
+from tidelake.ingest.pipeline.service import run
 
 _MODULE: Final = "benchmarks.ingest_run"
 

@@ -24,7 +24,7 @@ from benchmarks.clock import Clock, tell
 from benchmarks.contest import REPOSITORY, ours
 from benchmarks.sections import Goal, PageSection, Plan
 from tidelake.ingest.config.config import parse_config
-from tidelake.ingest.pipeline.builder import run
+from tidelake.ingest.pipeline.service import run
 
 _SNAPSHOTS: Final = 2000
 _BUCKETS: Final = 5  # each gets one file per checkpoint

@@ -21,7 +21,7 @@ from benchmarks.contest import TIDELAKE, our_pipeline
 from benchmarks.ingest_folder import COMPACTING, new_orders_table, pipeline_config
 from benchmarks.sections import Goal, PageSection, Plan, thousands
 from tests.support.recorded_truth import differences
-from tidelake.ingest.pipeline.builder import run
+from tidelake.ingest.pipeline.service import run
 from tidelake.storage.read.split import Split
 
 _PASSES: Final = 20

@@ -33,7 +33,7 @@ from benchmarks.order_messages import COLUMNS, KEYS, PARTITIONS, row
 from benchmarks.sections import Goal, PageSection, Plan
 from tests.support.kafka_broker import KafkaBroker
 from tidelake.ingest.config.config import parse_config
-from tidelake.ingest.pipeline.builder import run
+from tidelake.ingest.pipeline.service import run
 
 INTERVALS_MS: Final = (500, 1_000, 10_000)
 _FACTOR: Final = 1.2

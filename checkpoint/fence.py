@@ -55,6 +55,14 @@ class EpochFence:
         self._others = {}
         self._remember_positions(summarize(snapshot, self._table) for snapshot in snapshots)
 
+    def continue_from(self, position: SourcePosition) -> None:
+        """Continue a take-over of this process after `start_from`, without a snapshot.
+
+        position: where the table continues, compared with the positions of others.
+        """
+        self.position = position
+        self._leave_out_compared(position.ranges)
+
     def __call__(self, snapshots: Sequence[Snapshot]) -> None:
         """Check the snapshots since our last commit.
 
@@ -103,8 +111,7 @@ class EpochFence:
             return
         ranges = self.position.ranges
         if self._start_id is not None:  # recovery compared these positions, or an operator decided
-            self._start_id = None
-            self._others = {p: other for p, other in self._others.items() if p not in ranges}
+            self._leave_out_compared(ranges)
         overlapping = {p: self._others[p] for p in ranges if p in self._others and self._others[p][0] > ranges[p].start}
         if overlapping:
             _, other = next(iter(overlapping.values()))
@@ -117,6 +124,10 @@ class EpochFence:
                 f"it has read {what}. Nothing more was published, because records that both read would be duplicated",
                 ["stop one of them. Then start this pipeline again: it lists the options"],
             )
+
+    def _leave_out_compared(self, partitions: Collection[TopicPartition]) -> None:
+        self._start_id = None
+        self._others = {p: other for p, other in self._others.items() if p not in partitions}
 
     def _moves_position(self, snapshot: SnapshotSummary) -> bool:
         is_other = snapshot.commit_user != self._commit_user and snapshot.commit_user not in self._shared_with

@@ -131,6 +131,10 @@ class WriterFenced(TidelakeError):
     """A newer writer owns this pipeline. Stop writing; do not retry."""
 
 
+class ReloadRefused(TidelakeError):
+    """A running pipeline can't take a changed configuration, and continues as before. Restart it instead."""
+
+
 class PositionRefused(TidelakeError):
     """The read position cannot be proven from the table.
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import pathlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -40,6 +42,11 @@ def load_config(path: pathlib.Path, flags: Iterable[str] = (), environment: Mapp
 
     Raises ConfigError, which names the place, the reason and the remedy.
     """
+    text = _text(path)
+    return parse_config(text, str(path), flags, os.environ if environment is None else environment, path.stem)
+
+
+def _text(path: pathlib.Path) -> str:
     try:
         with path.open(encoding="utf-8") as file:
             text = file.read(_CHARACTERS_MAX + 1)
@@ -49,7 +56,26 @@ def load_config(path: pathlib.Path, flags: Iterable[str] = (), environment: Mapp
         raise ConfigError(
             f"{path}: has more than {_CHARACTERS_MAX:,} characters. Pass the path of a configuration file"
         )
-    return parse_config(text, str(path), flags, os.environ if environment is None else environment, path.stem)
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigFile:
+    """A configuration file, and the flags that override it. It may be read again. Methods block."""
+
+    path: pathlib.Path
+    flags: Sequence[str] = ()
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def load(self) -> Config:
+        """Return the configuration. Raises ConfigError."""
+        return load_config(self.path, self.flags)
+
+    def digest(self) -> str:
+        """Return a digest of the contents. Raises ConfigError."""
+        return hashlib.sha256(_text(self.path).encode()).hexdigest()
 
 
 def parse_config(

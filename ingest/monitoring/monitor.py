@@ -89,6 +89,11 @@ class PipelineMonitor:
         self._levels[context.name] = TableLevelsReader(context)
         self._observed.table(context.name)
 
+    def forget_table(self, table: str) -> None:
+        """Report the files of this table no longer."""
+        self._levels.pop(table, None)
+        self._seen.pop(table, None)
+
     @asynccontextmanager
     async def running(self, source: OffsetBoundsProvider) -> AsyncIterator[None]:
         """Monitor the pipeline inside the block. Raises BadInput for an unavailable address, and no other error."""

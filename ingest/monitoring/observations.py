@@ -7,7 +7,7 @@ event loop; numbers may be read from any thread.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -131,6 +131,20 @@ class RunObservations:
         now_ms = self.clock.now_ms()
         for partition, offset in starts.items():
             self.partitions.setdefault(partition, PartitionProgress(offset, offset, now_ms))
+
+    def reading_changed(self, starts: Mapping[TopicPartition, int], tables: Collection[str]) -> None:
+        """Record that other tables are read from now on, and forget what is not read any more. All is committed.
+
+        starts: the next offset of each partition. A table that was added may begin below the others.
+        tables: the tables of the pipeline.
+        """
+        for partition, progress in list(self.partitions.items()):
+            if starts.get(partition, -1) < progress.committed:
+                del self.partitions[partition]
+        for table in self.tables.keys() - set(tables):
+            del self.tables[table]
+        self.waiting_since_ms = None
+        self.reading_started(starts)
 
     def was_read(self, batch: RawBatch) -> None:
         partition, now_ms = TopicPartition(batch.topic, batch.partition), self.clock.now_ms()

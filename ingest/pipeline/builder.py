@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import shlex
-import signal
 from collections.abc import Callable, Collection, Mapping, MutableMapping
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -15,7 +12,6 @@ from tidelake.checkpoint.coordinator import CheckpointPolicy
 from tidelake.checkpoint.offsets import TopicPartition
 from tidelake.checkpoint.routing import Routing
 from tidelake.compaction.scheduler import shared_scheduler
-from tidelake.errors import PositionRefused, WriterFenced
 from tidelake.ingest.clock import Clock, SystemClock
 from tidelake.ingest.config.lower_case import format_of, lower_case_for_catalog
 from tidelake.ingest.dead_letter_table import DeadLetterTable, TableDeadLetters
@@ -33,6 +29,7 @@ from tidelake.ingest.pipeline.configured_source import build_source, build_start
 from tidelake.ingest.pipeline.configured_tables import ConfiguredTables
 from tidelake.ingest.pipeline.error_policy import ErrorPolicy
 from tidelake.ingest.pipeline.flow import CreateTables, Flow
+from tidelake.ingest.pipeline.handover import Handover
 from tidelake.ingest.pipeline.pending_batches import WaitLimits
 from tidelake.ingest.pipeline.pipeline import Pipeline
 from tidelake.ingest.pipeline.pipeline_recovery import PipelineRecovery
@@ -96,6 +93,7 @@ def build_pipeline(
     open_source: Callable[[], Source] | None = None,
     clock: Clock | None = None,
     contexts: Mapping[str, TableContext] | None = None,
+    before: Handover | None = None,
 ) -> Pipeline:
     """Open the warehouse and the existing tables, and build the pipeline. The pipeline opens the source. Blocks.
 
@@ -106,6 +104,7 @@ def build_pipeline(
         each time that some records are read again.
     clock: replaces the system clock.
     contexts: the result of `expanded`, if `config` has it already.
+    before: what the process's pipeline with another configuration hands over.
 
     Raises BadInput or UnsupportedFeature for a configuration that can't be fulfilled.
     """
@@ -116,9 +115,13 @@ def build_pipeline(
         found = expanded(config, catalog, io)
         config, contexts = found.config, found.contexts
 
-    memory, maintenance = MemoryBudget(config.write.memory_bytes), MaintenanceWorker()
-    observed = RunObservations(config.checkpoint.interval_ms, clock or SystemClock())
-    monitor = _monitor(config, observed, memory, command)
+    if before is not None:
+        memory, maintenance, observed, monitor = before.memory, before.maintenance, before.observed, before.monitor
+        observed.interval_ms = config.checkpoint.interval_ms
+    else:
+        memory, maintenance = MemoryBudget(config.write.memory_bytes), MaintenanceWorker()
+        observed = RunObservations(config.checkpoint.interval_ms, clock or SystemClock())
+        monitor = _monitor(config, observed, memory, command)
 
     format_, configured = format_of(config), ConfiguredTables.of(config)
     tables = PipelineTables(
@@ -130,6 +133,7 @@ def build_pipeline(
         configured.column_types,
         configured.add,
         contexts=contexts,
+        continued=None if before is None else before.continued({table.name: table for table in config.named_tables}),
         quarantines_unreadable=config.has_quarantine,
     )
     check_differences(tables.differences)
@@ -152,8 +156,9 @@ def build_pipeline(
     open_source = open_source or partial(build_source, config, format_.KEPT_HEADERS)
     # Data from Kafka is received in the event loop's thread, so short work may run there, too.
     run_short: RunCpuBound = ShortTaskRunner() if isinstance(config.source, KafkaSettings) else run_cpu_bound
-    checkpoint, errors = config.checkpoint, config.errors
-    return PipelineBuilder(
+    checkpoint = config.checkpoint
+    errors = ErrorPolicy(config.errors.tolerance, flags.skip, None if before is None else before.errors)
+    pipeline = PipelineBuilder(
         source=_without_split_transactions(open_source(), config, observed),
         new_decoder=partial(configured.decoder, format_),
         router=tables.router,
@@ -174,8 +179,8 @@ def build_pipeline(
         ),
         moved=moved,
         dead_letters=_dead_letters(config, catalog, io, observed.clock),
-        errors=ErrorPolicy(errors.tolerance, flags.skip),
-        wait_limits=WaitLimits(errors.waiting_ms_max, errors.waiting_bytes_max),
+        errors=errors,
+        wait_limits=WaitLimits(config.errors.waiting_ms_max, config.errors.waiting_bytes_max),
         checkpoint=CheckpointPolicy(checkpoint.interval_ms, checkpoint.bytes_max, _tables_at_once(config)),
         observed=observed,
         maintenance=maintenance,
@@ -196,6 +201,8 @@ def build_pipeline(
         run_decode=run_cpu_bound if format_.DECODING_BLOCKS else run_short,
         run_write=run_short,
     ).build()
+    pipeline.handover = Handover(memory, maintenance, observed, monitor, errors, tables.sinks, tables.settings)
+    return pipeline
 
 
 @dataclass(kw_only=True)
@@ -496,65 +503,3 @@ def _monitor(config: Config, observed: RunObservations, memory: MemoryBudget, co
     )
     config_name = next(iter(shlex.split(command)[len(_RUN_WORDS) :]), "CONFIG")
     return PipelineMonitor(config.metrics, config.pipeline, config.warehouse, observed, gauges, config_name)
-
-
-# ---------------------------------------------------------------- a run
-
-
-async def run(
-    config: Config,
-    watch: Callable[[RunMetrics], None] | None = None,
-    recovery_flags: RecoveryFlags | None = None,
-    command: str = DEFAULT_COMMAND,
-    *,
-    stays_when_refused: bool = False,
-    io: FileIO | None = None,
-) -> RunMetrics:
-    """Run a pipeline until its source ends, it fails, or the process gets SIGTERM or SIGINT (see `Pipeline.stop`).
-
-    watch: called once at the start, with an object that shows the progress of the run.
-    recovery_flags: see `build_pipeline`.
-    command: see `build_pipeline`.
-    stays_when_refused: PositionRefused and WriterFenced are raised only after a signal. Until then the process does
-        nothing but answer probes: a supervisor that restarts every process would take over again and again.
-    io: see `build_pipeline`.
-    """
-    pipeline = await asyncio.to_thread(build_pipeline, config, recovery_flags, command, io=io)
-    if watch is not None:
-        watch(pipeline.metrics)
-    loop, stopped = asyncio.get_running_loop(), asyncio.Event()
-
-    def stop() -> None:
-        stopped.set()
-        pipeline.stop()
-
-    for signal_ in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(signal_, stop)
-    try:
-        return await pipeline.run()
-    except Exception as error:
-        if stays_when_refused and _needs_decision(error):
-            await _wait_for_stop(pipeline, error, stopped)
-        raise
-    finally:
-        for signal_ in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(signal_)
-
-
-def _needs_decision(error: BaseException) -> bool:
-    """Return whether another start would not help, or would take over from the right process."""
-    if isinstance(error, BaseExceptionGroup):
-        return any(map(_needs_decision, error.exceptions))
-    return isinstance(error, PositionRefused | WriterFenced)
-
-
-async def _wait_for_stop(pipeline: Pipeline, error: Exception, stopped: asyncio.Event) -> None:
-    if not stopped.is_set():
-        pipeline.observed.refusal = str(error)
-        _log.error(
-            "the pipeline is refused, and waits for a signal to end",
-            reason=str(error),
-            effect="nothing is read or written; /live answers, /ready is red",
-        )
-    async with nullcontext() if pipeline.monitor is None else pipeline.monitor.serving():
-        await stopped.wait()

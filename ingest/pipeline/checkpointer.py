@@ -20,6 +20,7 @@ from tidelake.checkpoint.committable import TableCommittable
 from tidelake.checkpoint.coordinator import CheckpointCoordinator, CheckpointPolicy
 from tidelake.checkpoint.epoch import Epoch, new_writer_id
 from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.checkpoint.ownership import Ownership
 from tidelake.checkpoint.recovery import resume_offsets
 from tidelake.checkpoint.routing import ROUTING_PROPERTY, Routing
 from tidelake.compaction.scheduler import CompactionScheduler, shared_scheduler
@@ -128,6 +129,7 @@ class Checkpointer:
         self._quarantine = quarantine
         self._tables_at_once = min(TABLES_AT_ONCE, policy.tables_at_once)
         self.failed_at_start: dict[str, Exception] = {}  # tables where `begin` could not publish
+        self.has_begun = False  # whether `begin` may have published something
         self._source = source
         self._sinks = sinks
         self._dead_letters = dead_letters
@@ -143,31 +145,43 @@ class Checkpointer:
         self._dead_letters_logged = 0  # dead letters up to the last checkpoint
         self.priority = FlushPriority(policy.interval_ms, observed.clock)
 
-    async def begin(self, recovered: RecoveredPipeline, fenced: Callable[[str], None]) -> CheckpointCoordinator:
+    async def begin(
+        self, recovered: RecoveredPipeline, fenced: Callable[[str], None], owned: Ownership | None = None
+    ) -> CheckpointCoordinator:
         """Publish an empty snapshot in every table, with a new epoch and the recovered position.
 
         fenced: called with the name of each table whose snapshot exists.
+        owned: what this process owns already. Its tables get no snapshot, and the others the same epoch.
 
         Raises RecoveryOutdated if an older process committed since the recovery, WriterFenced if a newer one did.
         *Crash in between: some tables have an epoch that no process has; the next process takes a higher one.*
         """
+        if owned is not None:
+            owned.check(recovered.owners)
         if self._quarantine is not None:
             await self._quarantine.quarantine_unreadable(recovered.unreadable)
         self._moved.begin(recovered.moved_rows)
         self._facts.lineage.restore(recovered.lineage)
-        epoch = Epoch(recovered.last_epoch + 1, new_writer_id())
-        identifier = recovered.last_identifier + bool(self._sinks)  # without tables no identifier is used
+        epoch = Epoch(recovered.last_epoch + 1, new_writer_id()) if owned is None else owned.epoch
+        # The first offset of a topic may be another one at the next start, so it is published before it is read.
+        continued = {} if owned is None else owned.continued(recovered.positions, recovered.chosen)
+        new = sorted(self._sinks.keys() - continued.keys())
+        used = max(recovered.last_identifier, 0 if owned is None else owned.identifier)
+        identifier = used + bool(new)  # without tables no identifier is used
 
         def extra_properties(table: str) -> dict[str, str]:
             return {**self._moved.properties(table), **self._facts.properties(table)}
 
         coordinator = CheckpointCoordinator(
-            recovered.positions, identifier, self._policy, epoch, extra_properties, recovered.starts
+            {**recovered.positions, **continued}, identifier, self._policy, epoch, extra_properties, recovered.starts
         )
         empty_commits = [
             TableCommittable(table, identifier, (), recovered.positions[table], epoch, extra_properties(table))
-            for table in sorted(self._sinks)
+            for table in new
         ]
+        for table in continued.keys() & self._sinks.keys():
+            self._sinks[table].continue_from(recovered.positions[table])
+        self.has_begun = True
         # The first table is published alone. If two processes start at once, the winner must be the same in all tables.
         self.failed_at_start = {}
         for commits in (empty_commits[:1], empty_commits[1:]):

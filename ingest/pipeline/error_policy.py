@@ -38,6 +38,7 @@ class ErrorPolicy:
 
     tolerance: number of bad records that one run may set aside, as in `errors.tolerance`
     skip: records that an operator decided to skip, whatever their error is. Each becomes a dead letter
+    before: the policy of the same run before its configuration changed; its records count, and it has the ones to skip
 
     A record that an earlier run has set aside, and that is read again because no position has passed it, is not counted
     again. So each start gets further than the one before.
@@ -47,12 +48,16 @@ class ErrorPolicy:
     """
 
     def __init__(
-        self, tolerance: Literal["none", "all"] | int, skip: Collection[tuple[TopicPartition, int]] = ()
+        self,
+        tolerance: Literal["none", "all"] | int,
+        skip: Collection[tuple[TopicPartition, int]] = (),
+        before: ErrorPolicy | None = None,
     ) -> None:
-        self._skip = frozenset(skip)
-        self.unused_skips = set(skip)  # those where no record has failed yet
+        self._skip: frozenset[tuple[TopicPartition, int]] = frozenset(skip) if before is None else before._skip
+        # those where no record has failed yet
+        self.unused_skips: set[tuple[TopicPartition, int]] = set(skip) if before is None else before.unused_skips
         self._allowed = {"none": 0, "all": math.inf}[tolerance] if isinstance(tolerance, str) else tolerance
-        self._left = self._allowed
+        self._set_aside: int = 0 if before is None else before._set_aside  # counted records of this run
 
     def first_fatal(
         self,
@@ -67,7 +72,7 @@ class ErrorPolicy:
         was_tolerated: whether an earlier run has set the record aside durably.
         partition: the partition of the records.
         """
-        left = self._left
+        left = self._allowed - self._set_aside
         for failure in failures:
             if partition is not None and (partition, failure.offset) in self._skip:
                 self.unused_skips.discard((partition, failure.offset))
@@ -83,7 +88,7 @@ class ErrorPolicy:
 
     def count(self, set_aside: Sequence[DecodeFailure], partition: TopicPartition) -> None:
         """Count records of this partition that became dead letters, and that no earlier run has set aside."""
-        self._left -= sum((partition, failure.offset) not in self._skip for failure in set_aside)
+        self._set_aside += sum((partition, failure.offset) not in self._skip for failure in set_aside)
 
     def tolerates(self, partition: TopicPartition, offset: int) -> bool:
         """Return whether a bad record at this offset may become a dead letter, if their number is not exceeded."""

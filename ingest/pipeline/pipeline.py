@@ -15,15 +15,20 @@ No record is lost in any state: the next run reads records again that were not c
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import nullcontext, suppress
+from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from tidelake.errors import BadInput, PositionRefused, SourceUnavailable
+from tidelake.checkpoint.coordinator import CheckpointCoordinator
+from tidelake.checkpoint.offsets import OffsetRange, TopicPartition
+from tidelake.checkpoint.ownership import Ownership
+from tidelake.errors import BadInput, PositionRefused, ReloadRefused, SourceUnavailable, WriterFenced
 from tidelake.ingest.pipeline.flow import Flow
+from tidelake.ingest.pipeline.handover import Handover
 from tidelake.ingest.pipeline.pipeline_recovery import RecoveredPipeline
 from tidelake.ingest.pipeline.run_metrics import RunMetrics
 from tidelake.ingest.pipeline.startup import Startup
@@ -105,6 +110,40 @@ def next_run_state(state: RunState, event: RunEvent) -> RunState:
         raise IllegalRunTransition(state, event) from None
 
 
+@dataclass(frozen=True, slots=True)
+class _Replacement:
+    """See `Pipeline.replace`. done: set when a pipeline continues, the new one or this one."""
+
+    new: Callable[[Handover], Pipeline]
+    again: Callable[[Handover], Pipeline]
+    done: asyncio.Future[None]
+
+    def failed(self, error: Exception) -> None:
+        if not self.done.done():
+            self.done.set_exception(error)
+
+
+class _CannotBegin(Exception):
+    """The next parts can't begin, and have changed nothing."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+@dataclass(frozen=True, slots=True)
+class _CurrentSource:
+    """The source that a pipeline reads now, for its monitor."""
+
+    pipeline: Pipeline
+
+    async def bounds(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, OffsetRange]:
+        return await self.pipeline.source.bounds(partitions) if not self.pipeline.is_replaced else {}
+
+    async def deleted_topics(self) -> Collection[str]:
+        return await self.pipeline.source.deleted_topics() if not self.pipeline.is_replaced else ()
+
+
 class Pipeline:
     """One run of a pipeline. Call `run` or `plan`, once. `stop` may be called at any time from the same event loop.
 
@@ -131,9 +170,27 @@ class Pipeline:
         self.metrics = metrics
         self.observed = metrics.observed
         self.monitor = monitor
+        self.handover: Handover | None = None
+        self._replacement: _Replacement | None = None
         self._state = RunState.CREATED
         self._run_task: asyncio.Task[object] | None = None
         self._reading_began = False
+
+    async def replace(self, new: Callable[[Handover], Pipeline], again: Callable[[Handover], Pipeline]) -> None:
+        """Continue with the parts of another pipeline, after a checkpoint. Tables that both have keep their sinks.
+
+        new: builds the pipeline with the new parts. Blocks.
+        again: builds this one again, in case the new one can't begin. Blocks.
+
+        Raises ReloadRefused if the pipeline is not running, and the error for which the new one can't begin. In both
+        cases this one continues, as if nothing had been asked. An error after the new one has published a position ends
+        the run instead, as a failed start does: then both raise it.
+        """
+        if self._state is not RunState.RUNNING or self._replacement is not None:
+            raise ReloadRefused(f"the pipeline {self._state.value}, so nothing was changed. Try again when it runs")
+        self._replacement = _Replacement(new, again, asyncio.get_running_loop().create_future())
+        self._flow.stop_reading()
+        await self._replacement.done
 
     def stop(self) -> None:
         """Stop the run. The first call stops reading; the records read so far are written and committed. The second
@@ -163,7 +220,7 @@ class Pipeline:
         self._enter(RunEvent.STARTED)
         self._run_task = asyncio.current_task()
         try:
-            async with nullcontext() if self.monitor is None else self.monitor.running(self.source):
+            async with nullcontext() if self.monitor is None else self.monitor.running(_CurrentSource(self)):
                 await self._work()
             self.metrics.ended = "stopped" if self._state is RunState.STOPPING else "end of source"
         except asyncio.CancelledError:
@@ -176,6 +233,8 @@ class Pipeline:
             raise one from one.__cause__  # `from None` would remove the cause
         finally:
             self._enter(RunEvent.WORK_ENDED)
+            if self._replacement is not None:
+                self._replacement.failed(ReloadRefused("the pipeline ended before it could take the changes"))
             is_complete = self._reading_began and self.metrics.ended in ("stopped", "end of source")
             await self._clean_up(is_maintenance_finished=is_complete)
             self._enter(RunEvent.CLEANED_UP)
@@ -195,6 +254,26 @@ class Pipeline:
             return recovered
         finally:
             await self.source.close()
+
+    @property
+    def state(self) -> RunState:
+        return self._state
+
+    @property
+    def sinks(self) -> Mapping[str, TableSink]:
+        """The tables that exist and can be written, by name."""
+        return self._sinks
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether its parts are being replaced, so that its source may be closed."""
+        return self._replacement is not None
+
+    @property
+    def tables(self) -> Collection[str]:
+        """The names of all tables that records may go to, as far as they are known."""
+        assert self.handover is not None
+        return self.handover.settings.keys()
 
     @property
     def contexts(self) -> dict[str, TableContext]:
@@ -221,11 +300,73 @@ class Pipeline:
         )
         self._enter(RunEvent.READING_BEGAN)
         self._reading_began = True
+        while self._state is RunState.RUNNING:
+            try:
+                await self._flow.run(coordinator, recovered.starts, recovered.chosen)
+            except* PositionRefused:
+                await self._check_next_start()
+                raise
+            replacement = self._replacement
+            if replacement is None or self._state is not RunState.RUNNING:
+                return
+            try:
+                recovered, coordinator = await self._replaced(replacement)
+            except Exception as error:
+                replacement.failed(error)
+                raise
+            self._replacement = None
+
+    async def _replaced(self, replacement: _Replacement) -> tuple[RecoveredPipeline, CheckpointCoordinator]:
+        """Continue with new parts, or with the old ones, built again. Everything that was read is committed.
+
+        Returns where the tables continue. Raises an error for which neither can begin.
+        """
+        await self.source.close()
         try:
-            await self._flow.run(coordinator, recovered.starts, recovered.chosen)
-        except* PositionRefused:
-            await self._check_next_start()
-            raise
+            begun = await self._begun(replacement.new)
+        except _CannotBegin as refused:
+            _log.warning("the changed configuration can't be taken", reason=str(refused.error), effect="none")
+            try:
+                begun = await self._begun(replacement.again)
+            except _CannotBegin as error:
+                raise error.error from error.error.__cause__
+            replacement.failed(refused.error)
+            return begun
+        if not replacement.done.done():
+            replacement.done.set_result(None)
+        return begun
+
+    async def _begun(self, build: Callable[[Handover], Pipeline]) -> tuple[RecoveredPipeline, CheckpointCoordinator]:
+        """Build the next parts, and recover where they continue. Raises _CannotBegin if nothing was published."""
+        assert self.handover is not None
+        before, held = self._flow.coordinator, self._sinks
+        try:
+            next_ = await asyncio.to_thread(build, self.handover)
+        except Exception as error:
+            raise _CannotBegin(error) from error
+        continued = frozenset(name for name, sink in next_._sinks.items() if held.get(name) is sink)
+        positions = {name: at for name, at in before.positions.items() if name in continued}
+        owned = Ownership(before.epoch, before.identifier, positions)
+        try:
+            recovered, coordinator = await next_._startup.run(owned)
+        except BaseException as error:
+            await next_.source.close()
+            for name, sink in list(next_._sinks.items()):
+                if name not in continued:
+                    await run_uncancellable(sink.close)
+            if isinstance(error, WriterFenced) or not isinstance(error, Exception) or next_._startup.has_begun:
+                raise
+            raise _CannotBegin(error) from error
+        for name, sink in list(held.items()):
+            if name not in continued:
+                await run_uncancellable(sink.close)
+        self._startup, self._flow, self.source = next_._startup, next_._flow, next_.source
+        self._sinks, self.handover = next_._sinks, next_.handover
+        self.observed.reading_changed(recovered.starts, next_.tables)
+        if self.monitor is not None:
+            for name in held.keys() - set(next_.tables):
+                self.monitor.forget_table(name)
+        return recovered, coordinator
 
     async def _check_next_start(self) -> None:
         """Raise the refusal of the next start, if it would be refused: it has the options of each table."""

@@ -5,11 +5,12 @@ decided.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from tidelake.checkpoint.epoch import Epoch, epoch_of
 from tidelake.checkpoint.idle_progress import IdleProgress
 from tidelake.checkpoint.moved_rows_state import MovedRowsState, moved_rows_of
 from tidelake.checkpoint.offsets import RecoveryDecision, SourcePosition, TopicPartition, identity_changes
@@ -57,6 +58,7 @@ class RecoveredPipeline:
     kept: the logs of kept records, for tables that an earlier process left in quarantine and that continue with them.
     lineage: the lineage of each table with a snapshot of the pipeline.
     unreadable: tables with unknown positions and their errors. The other fields leave them out.
+    owners: the epoch of each table's newest snapshot of the pipeline.
     """
 
     positions: Mapping[str, SourcePosition]
@@ -71,6 +73,7 @@ class RecoveredPipeline:
     kept: Mapping[str, RecordLog] = field(default_factory=dict)
     lineage: Mapping[str, SourceLineage] = field(default_factory=dict)
     unreadable: Mapping[str, Exception] = field(default_factory=dict)
+    owners: Mapping[str, Epoch] = field(default_factory=dict)
 
 
 class PipelineRecovery:
@@ -108,15 +111,18 @@ class PipelineRecovery:
         self._command = command
         self._source_partitions: frozenset[TopicPartition] | None = None
 
-    async def finish_rewrites(self) -> None:
-        """Finish rewrites of tables that an earlier process began. Tables that can't be read are left as they are."""
+    async def finish_rewrites(self, left_out: Collection[str] = ()) -> None:
+        """Finish rewrites of tables that an earlier process began. Tables that can't be read are left as they are.
+
+        left_out: tables that this process writes.
+        """
 
         def finish(table: str) -> None:
             if (sink := self._sinks.get(table)) is not None:
                 with suppress(CorruptFile, OSError):  # the recovery reports them
                     sink.finish_rewrite()
 
-        await map_uncancellable(finish, list(self._sinks), _TABLES_AT_ONCE)
+        await map_uncancellable(finish, [name for name in self._sinks if name not in left_out], _TABLES_AT_ONCE)
 
     async def recover(self, flags: RecoveryFlags) -> RecoveredPipeline:
         """Recover from the current state of the tables and the source. Writes nothing. May be called again.
@@ -181,6 +187,11 @@ class PipelineRecovery:
             moved_row_files={table: _moved_row_files(seen) for table, seen in table_states.items()},
             kept={table: self._logs[table] for table in self._joined},
             unreadable=self._unreadable,
+            owners={
+                table: epoch_of(seen.own[0].properties, seen.own[0].path)
+                for table, seen in table_states.items()
+                if seen.own
+            },
             lineage={
                 table: _lineage(seen) for table, seen in table_states.items() if seen.own or seen.newest_of_others
             },

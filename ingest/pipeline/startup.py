@@ -10,6 +10,7 @@ import asyncio
 from typing import Final
 
 from tidelake.checkpoint.coordinator import CheckpointCoordinator
+from tidelake.checkpoint.ownership import Ownership
 from tidelake.errors import RecoveryOutdated
 from tidelake.ingest.dead_letters import DeadLetters
 from tidelake.ingest.pipeline.batch_writer import BatchWriter
@@ -47,13 +48,15 @@ class Startup:
         self._writer = writer
         self._flags = flags
 
-    async def run(self) -> tuple[RecoveredPipeline, CheckpointCoordinator]:
+    async def run(self, owned: Ownership | None = None) -> tuple[RecoveredPipeline, CheckpointCoordinator]:
         """Become the owner, and restore the state of earlier processes in every part. Raises the errors of `fence`.
 
         A rewrite of a table that an earlier process began is finished first.
+
+        owned: what this process owns already, if its pipeline had another configuration before.
         """
-        await self._recovery.finish_rewrites()
-        recovered, coordinator = await fence(self._recovery, self._checkpoints, self._flags)
+        await self._recovery.finish_rewrites(() if owned is None else owned.positions)
+        recovered, coordinator = await fence(self._recovery, self._checkpoints, self._flags, owned)
         await asyncio.to_thread(self._dead_letters.recover, recovered.starts)
         await asyncio.to_thread(self._moved.restore, recovered.moved_row_files, self._flags.tables)
         self._writer.start_from({table: position.ends for table, position in recovered.positions.items()})
@@ -63,6 +66,11 @@ class Startup:
             await self._quarantine.fail(self._checkpoints.failed_at_start)
             await self._quarantine.follow_requests()
         return recovered, coordinator
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether `run` may have published something."""
+        return self._checkpoints.has_begun
 
     async def plan(self) -> RecoveredPipeline:
         """Find where `run` would start. Writes nothing."""
@@ -74,9 +82,9 @@ class Startup:
 
 
 async def fence(
-    recovery: PipelineRecovery, checkpoints: Checkpointer, flags: RecoveryFlags
+    recovery: PipelineRecovery, checkpoints: Checkpointer, flags: RecoveryFlags, owned: Ownership | None = None
 ) -> tuple[RecoveredPipeline, CheckpointCoordinator]:
-    """Recover where to continue, and publish this process's epoch in every table.
+    """Recover where to continue, and publish this process's epoch in every table that it doesn't own already.
 
     If an older process commits in between, the recovery is repeated. Raises WriterFenced if another process that
     started at the same time was faster.
@@ -86,7 +94,7 @@ async def fence(
         attempt += 1
         recovered, fenced = await recovery.recover(flags), set[str]()
         try:
-            return recovered, await checkpoints.begin(recovered, fenced.add)
+            return recovered, await checkpoints.begin(recovered, fenced.add, owned)
         except (RecoveryOutdated, ExceptionGroup) as error:
             errors = error.exceptions if isinstance(error, ExceptionGroup) else [error]
             if attempt == ATTEMPTS or not all(isinstance(e, RecoveryOutdated) for e in errors):

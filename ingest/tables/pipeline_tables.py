@@ -59,6 +59,7 @@ class PipelineTables:
     infer: returns columns and key of a record's table.
     named: called first with each new table of an entry that stands for many tables.
     contexts: tables that were opened just now; the others are opened here.
+    continued: tables that this process writes already, with their sinks.
     quarantines_unreadable: whether unreadable tables are left out and added to `unreadable`. Otherwise the error is
         raised.
     """
@@ -74,6 +75,7 @@ class PipelineTables:
         named: Callable[[ExpandedTable], None] = lambda _: None,
         *,
         contexts: Mapping[str, TableContext] | None = None,
+        continued: Mapping[str, TableSink] | None = None,
         quarantines_unreadable: bool = False,
     ) -> None:
         self.router = router_of(settings)
@@ -89,7 +91,7 @@ class PipelineTables:
         self.unreadable: dict[str, Exception] = {}
         self.sinks: MutableMapping[str, TableSink] = {}
         self.differences: list[TableDifference] = []
-        opening = partial(self._opened_at_start, contexts or {})
+        opening = partial(self._opened_at_start, contexts or {}, continued or {})
         for table, opened in zip(settings, map_parallel(opening, settings), strict=True):
             if opened is not None:
                 self._register(table, *opened)
@@ -180,6 +182,11 @@ class PipelineTables:
         self.router.add_table(table)
         return table
 
+    @property
+    def settings(self) -> Mapping[str, TableSettings]:
+        """The settings of each table, as its sink was opened with them."""
+        return self._settings
+
     def reopen(self, name: str) -> tuple[TableSink, Target] | None:
         """Open the table in its current state, with a new writer that the pipeline doesn't use yet.
 
@@ -259,8 +266,10 @@ class PipelineTables:
         return fitted
 
     def _opened_at_start(
-        self, contexts: Mapping[str, TableContext], table: TableSettings
+        self, contexts: Mapping[str, TableContext], continued: Mapping[str, TableSink], table: TableSettings
     ) -> tuple[TableContext, TableSink] | None:
+        if (sink := continued.get(table.name)) is not None:
+            return sink.context, sink
         try:
             with opened_at_start(table.name, is_only=len(self._settings) == 1):
                 context = contexts.get(table.name)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from tidelake.checkpoint.committable import TableCommittable
 from tidelake.checkpoint.fence import EpochFence
+from tidelake.checkpoint.offsets import SourcePosition
 from tidelake.checkpoint.table_state import SnapshotSummary, TableState
 from tidelake.compaction.compact_manager import CompactionListener, compact_manager_factory
 from tidelake.compaction.table_rewrite import finish_rewrite, is_unfinished
@@ -144,6 +145,13 @@ class TableSink:
         since = self._commit.snapshots_since_guard
         self._fence.start_from(since)
         return self.history.read_state(newest, since, registered_id)
+
+    def continue_from(self, position: SourcePosition) -> None:
+        """Continue as the owner after `read_state`, without a new snapshot.
+
+        position: where the table continues, compared with the positions of others.
+        """
+        self._fence.continue_from(position)
 
     def latest_of_user(self) -> SnapshotSummary | None:
         """Return the pipeline's newest known snapshot. Reads nothing."""

@@ -28,7 +28,7 @@ from tests.support.schema_registry import schema_registry
 from tests.tidelake.shop_log import write_shop_log
 from tidelake.errors import TidelakeError
 from tidelake.ingest.config.config import parse_config
-from tidelake.ingest.pipeline.builder import run as run_pipeline
+from tidelake.ingest.pipeline.service import run as run_pipeline
 from tidelake.ingest.settings import Config
 from tidelake.spark.pipeline_query import start_query
 

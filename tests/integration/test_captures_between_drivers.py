@@ -22,8 +22,8 @@ from tests.integration.test_truth_of_evolving_tables import config_for, lines_of
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.levels import is_of_the_day
 from tests.support.recorded_truth import RECORDED_TABLES, RecordedTable, differences, format_options_for
-from tidelake.ingest.pipeline.builder import run as run_pipeline
 from tidelake.ingest.pipeline.recovery_flags import parse_recovery_flags
+from tidelake.ingest.pipeline.service import run as run_pipeline
 from tidelake.ingest.settings import Config, TableSettings
 from tidelake.ingest.source_settings import KafkaSettings, StartSettings
 from tidelake.ingest.spark.batch_position import TablePosition

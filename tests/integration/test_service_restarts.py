@@ -25,7 +25,7 @@ DEADLINE_S = 120
 RUN = """
 import asyncio, sys
 from pathlib import Path
-from tidelake.ingest.pipeline.builder import run
+from tidelake.ingest.pipeline.service import run
 from tidelake.ingest.config.config import load_config
 print(asyncio.run(run(load_config(Path(sys.argv[1])))).ended)
 """

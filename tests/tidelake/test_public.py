@@ -148,6 +148,7 @@ ERRORS: Final[list[TidelakeError]] = [
     errors.BatchOutdated("a message"),
     errors.CommitOutcomeUnknown("a message"),
     errors.WriterFenced("a message"),
+    errors.ReloadRefused("a message"),
     errors.PositionRefused("a problem", ["one way", "another"]),
     errors.ConfigError("a message"),
     errors.SourceUnavailable("a message"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from tidelake.errors import PositionRefused, TidelakeError, WriterFenced
+from tidelake.errors import PositionRefused, ReloadRefused, TidelakeError, WriterFenced
 
 
 class ExitCode(IntEnum):
@@ -13,7 +13,7 @@ class ExitCode(IntEnum):
     DONE = 0
     FAILED = 1
     USAGE = 2
-    REFUSED = 3  # continuing could lose data; the message lists the options
+    REFUSED = 3  # needs a decision: continuing could lose data, for example; the message lists the options
     FENCED = 4  # a newer writer owns the pipeline: do not restart
     INTERRUPTED = 130  # cancelled before everything was done
 
@@ -36,7 +36,7 @@ def exit_code(error: BaseException) -> ExitCode:
             return max(exit_code(inner) for inner in error.exceptions)
         case WriterFenced():
             return ExitCode.FENCED
-        case PositionRefused() | CommandRefused():
+        case PositionRefused() | CommandRefused() | ReloadRefused():
             return ExitCode.REFUSED
         case UsageError():
             return ExitCode.USAGE

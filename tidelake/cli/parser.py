@@ -20,7 +20,7 @@ PROGRAM: Final = "tidelake"
 
 _EPILOG: Final = """\
 exit codes:
-  0  done          3  refused: continuing could lose data; the message lists the options
+  0  done          3  refused: it needs a decision; the message lists the options
   1  failed        4  fenced: a newer writer owns the pipeline
   2  usage       130  interrupted
 
@@ -85,13 +85,14 @@ def _add_doctor(nouns: Verbs) -> None:
 
 
 def _add_ingest(verbs: Verbs) -> None:
-    from tidelake.cli.commands import ingest_plan, ingest_run, ingest_status, ingest_tables
+    from tidelake.cli.commands import ingest_plan, ingest_reload, ingest_run, ingest_status, ingest_tables
 
     ingest_run.add_run(verbs)
     ingest_plan.add_plan(verbs)
     ingest_plan.add_schema(verbs)
     ingest_status.add_status(verbs)
     ingest_tables.add_requests(verbs)
+    ingest_reload.add_reload(verbs)
 
 
 def _add_dead_letters(verbs: Verbs) -> None:

@@ -17,8 +17,9 @@ from tidelake.checkpoint.offsets import TopicPartition
 from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.ingest.config.config import parse_config
 from tidelake.ingest.pipeline import checkpointer
-from tidelake.ingest.pipeline.builder import build_pipeline, run
+from tidelake.ingest.pipeline.builder import build_pipeline
 from tidelake.ingest.pipeline.configured_source import build_source, build_start
+from tidelake.ingest.pipeline.service import run
 from tidelake.ingest.settings import Config
 from tidelake.ingest.sources.change_log_folder import ChangeLogFolder
 from tidelake.ingest.sources.source import AtGroupOffsets, AtOffsets, AtTimestamp, Earliest, Latest, Start

@@ -12,7 +12,7 @@ from msgspec import structs
 
 import tidelake
 from tidelake.ingest.config.config import parse_config
-from tidelake.ingest.pipeline.builder import run as run_pipeline
+from tidelake.ingest.pipeline.service import run as run_pipeline
 from tidelake.spark.pipeline_query import start_query
 
 if TYPE_CHECKING:

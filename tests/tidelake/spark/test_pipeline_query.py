@@ -25,8 +25,8 @@ from tidelake.cli.demo.shop import ORDERS, STOCK, TABLES
 from tidelake.errors import BadInput, PositionRefused, TidelakeError, UnsupportedFeature
 from tidelake.ingest.config.config import parse_config
 from tidelake.ingest.pipeline.builder import build_pipeline
-from tidelake.ingest.pipeline.builder import run as run_pipeline
 from tidelake.ingest.pipeline.recovery_flags import parse_recovery_flags
+from tidelake.ingest.pipeline.service import run as run_pipeline
 from tidelake.ingest.settings import Config
 from tidelake.ingest.source_settings import KafkaSettings
 from tidelake.ingest.spark.batch_position import recorded_position

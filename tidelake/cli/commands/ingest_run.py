@@ -21,6 +21,7 @@ from tidelake.storage.base.clock import datetime_in_ms
 if TYPE_CHECKING:
     from rich.text import Text
 
+    from tidelake.ingest.config.config import ConfigFile
     from tidelake.ingest.pipeline.recovery_flags import RecoveryFlags
     from tidelake.ingest.pipeline.run_metrics import RunMetrics
     from tidelake.ingest.settings import Config
@@ -34,7 +35,8 @@ def add_run(verbs: Verbs) -> None:
         "run",
         run,
         "run a pipeline until its source ends, or until stopped",
-        "Ctrl-C or SIGTERM commits what was read, then ends. A second one ends at once. Nothing is lost either way.",
+        "Ctrl-C or SIGTERM commits what was read, then ends. A second one ends at once. Nothing is lost either way.\n"
+        "SIGHUP takes a changed configuration, as `tidelake ingest reload` does.",
         log_level="info",
         is_service=True,
     )
@@ -124,38 +126,47 @@ def run(
 
     Raises StoppedAtOnce after a second signal: uncommitted records are read again at the next start.
     """
-    from tidelake.ingest.config.config import load_config
+    from tidelake.ingest.config.config import ConfigFile
     from tidelake.ingest.pipeline import builder
     from tidelake.ingest.pipeline.recovery_flags import parse_recovery_flags
 
     bounds = ["source.until=end"] if until == "latest" else []
     if until_timestamp is not None:
         bounds = [f"source.until_timestamp_ms={until_timestamp}"]
-    loaded, tables = load_config(Path(config), [*settings, *bounds]), list[str]()
+    file = ConfigFile(Path(config), (*settings, *bounds))
+    loaded, tables = file.load(), list[str]()
     if accept_gap or rewind_to or from_snapshot:
         tables = [table.name for table in builder.expanded(loaded).config.named_tables]
     flags = parse_recovery_flags(accept_gap, rewind_to, from_snapshot, tables, skip_record)
-    run_config(out, loaded, flags, run_command(config, settings), stays_when_refused=stay_when_refused)
+    again = run_command(config, settings)
+    run_config(out, loaded, flags, again, stays_when_refused=stay_when_refused, file=file)
 
 
 def run_config(
-    out: CommandOutput, loaded: Config, flags: RecoveryFlags, command: str, *, stays_when_refused: bool = False
+    out: CommandOutput,
+    loaded: Config,
+    flags: RecoveryFlags,
+    command: str,
+    *,
+    stays_when_refused: bool = False,
+    file: ConfigFile | None = None,
 ) -> None:
     """Run a pipeline, and show its progress. Raises as `run` does.
 
     command: the command to run it again, for messages
     stays_when_refused: after a refusal, end only after a signal
+    file: the file of the configuration, for reloads; None if there is none
     """
     import asyncio
 
     from tidelake.cli.rendering.disk_full import DiskFull, pipeline_disk_full_text
-    from tidelake.ingest.pipeline import builder
+    from tidelake.ingest.pipeline import builder, service
     from tidelake.storage.fileio.disk_space import find_disk_full_error
 
     watch = _ProgressLine()
     with _live_progress(out, watch):
         try:
-            run = builder.run(loaded, watch.begin, flags, command, stays_when_refused=stays_when_refused)
+            run = service.run(loaded, watch.begin, flags, command, stays_when_refused=stays_when_refused, file=file)
             progress = asyncio.run(run)
         except Exception as error:
             if (full := find_disk_full_error(error)) is None:

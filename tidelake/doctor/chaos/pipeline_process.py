@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
@@ -19,7 +20,8 @@ from tidelake.catalog import Catalog
 from tidelake.doctor.chaos.lossy_file_io import LossyFileIO
 from tidelake.doctor.chaos.scratch_lake import ScratchPipeline, check_scratch
 from tidelake.errors import TidelakeError, WriterFenced
-from tidelake.ingest.pipeline import builder
+from tidelake.ingest.pipeline.builder import build_pipeline
+from tidelake.ingest.settings import Config
 from tidelake.log_output import LogFormat, set_up_logging
 from tidelake.storage.base import env
 from tidelake.storage.fileio import FileIO
@@ -90,7 +92,15 @@ def _work(task: Task) -> None:
             catalog.table(name).compact(full=task.seed % 2 == 0)
     else:
         config = task.pipeline.settings_of_run(until_end=task.work is Work.FINISH)
-        asyncio.run(builder.run(config, lambda _: Path(task.started).touch(), io=io))
+        asyncio.run(_run(config, io, Path(task.started)))
+
+
+async def _run(config: Config, io: FileIO, started: Path) -> None:
+    """Run the pipeline until its source ends, or SIGTERM. A fenced process ends at once; a service would stay away."""
+    pipeline = await asyncio.to_thread(build_pipeline, config, io=io)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, pipeline.stop)
+    await asyncio.to_thread(started.touch)
+    await pipeline.run()
 
 
 if __name__ == "__main__":

@@ -15,8 +15,8 @@ import tidelake
 from tests.support.kafka_broker import KafkaBroker
 from tidelake.checkpoint.offsets import POSITION_PROPERTY, TopicPartition, position_from_text
 from tidelake.ingest.config.config import parse_config
-from tidelake.ingest.pipeline.builder import run
 from tidelake.ingest.pipeline.run_metrics import RunMetrics
+from tidelake.ingest.pipeline.service import run
 
 KEYS = 10
 ROUNDS = 12
