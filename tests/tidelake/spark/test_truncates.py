@@ -18,8 +18,8 @@ from tests.ingest.formats.debezium.changes import change
 from tests.support.kafka_broker import KafkaBroker
 from tidelake.errors import TidelakeError
 from tidelake.ingest.config.config import parse_config
-from tidelake.ingest.pipeline.builder import run as run_pipeline
 from tidelake.ingest.pipeline.recovery_flags import parse_recovery_flags
+from tidelake.ingest.pipeline.service import run as run_pipeline
 from tidelake.ingest.settings import Config
 from tidelake.ingest.source_settings import KafkaSettings
 from tidelake.ingest.spark.batch_commits import BatchCommits
