@@ -117,6 +117,7 @@ def test_a_search_index_that_was_killed_continues_where_it_was(tmp_path: Path) -
     assert indexed(folder) == stored(folder)
 
 
+@pytest.mark.interop
 def test_a_search_index_begins_again_after_an_overwrite(tmp_path: Path) -> None:
     folder = copied("search-index", tmp_path)
     run(folder, "products.py", "morning")
@@ -150,6 +151,7 @@ def test_the_daily_report_adds_up_to_the_table(tmp_path: Path) -> None:
     assert run_page(folder / "README.md", folder) >= 7
 
 
+@pytest.mark.interop
 def test_the_daily_report_may_miss_nights_and_run_twice(tmp_path: Path) -> None:
     folder = copied("daily-report", tmp_path)
     run(folder, "orders.py")
@@ -171,6 +173,7 @@ def test_the_daily_report_may_miss_nights_and_run_twice(tmp_path: Path) -> None:
 AMOUNTS: Final = ("30.00", "8.50", "12.25", "-8.50")
 
 
+@pytest.mark.interop
 def test_the_daily_report_handles_a_day_without_changes_and_orders_without_a_country(tmp_path: Path) -> None:
     folder = copied("daily-report", tmp_path)
     run(folder, "orders.py")
@@ -181,6 +184,7 @@ def test_the_daily_report_handles_a_day_without_changes_and_orders_without_a_cou
     assert run(folder, "report.py").endswith("2026-05-04: 0 rows\n2026-05-05: 1 row\n")
 
 
+@pytest.mark.interop
 def test_the_daily_report_refuses_a_day_without_a_tag(tmp_path: Path) -> None:
     folder = copied("daily-report", tmp_path)
     run(folder, "orders.py")

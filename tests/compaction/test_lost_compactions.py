@@ -228,6 +228,7 @@ def test_a_pipeline_repeats_lost_compactions() -> None:
     check(table, 3)
 
 
+@pytest.mark.exhaustive(kept=3)
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("options", OPTIONS[:3])  # of which the last row wins
 def test_alternating_writers_give_the_rows_merged_in_commit_order(options: Mapping[str, str], seed: int) -> None:

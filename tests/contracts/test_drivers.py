@@ -407,6 +407,7 @@ def test_an_id_of_another_type_is_refused_after_a_restart(spark: SparkSession, t
         assert tables_in(home / "lake") == before.tables
 
 
+@pytest.mark.interop
 def test_one_bad_record_too_many_ends_the_driver(spark: SparkSession, tmp_path: Path) -> None:
     """The service sets the first one aside, and stops at the second. Spark refuses the batch with both."""
     records, tolerates_one = lines_of([A, BROKEN, B, BROKEN]), "errors: {tolerance: 1}\n" + ORDERS
@@ -420,6 +421,7 @@ def test_one_bad_record_too_many_ends_the_driver(spark: SparkSession, tmp_path: 
     assert not list((tmp_path / "spark").rglob("data-*"))
 
 
+@pytest.mark.interop
 def test_tasks_of_one_batch_compare_their_ids(spark: SparkSession, tmp_path: Path) -> None:
     def write(folder: Path) -> None:
         for topic, id_ in (("a", {"$oid": OID}), ("b", OID)):

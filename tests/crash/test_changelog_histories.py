@@ -68,7 +68,7 @@ STEPS: Final = st.lists(
 )
 
 
-@pytest.mark.exhaustive(kept=3)
+@pytest.mark.exhaustive(kept=2)
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("engine", "producer"), ALLOWED)
 def test_applying_the_changelog_gives_the_table_after_any_fault(engine: Engine, producer: str, points: Points) -> None:
@@ -102,7 +102,7 @@ def test_applying_the_changelog_gives_the_table_after_any_fault(engine: Engine, 
     assert reported
 
 
-@pytest.mark.exhaustive(kept=3)
+@pytest.mark.exhaustive(kept=2)
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("engine", "producer"), AS_WRITTEN)
 def test_merging_the_written_rows_gives_the_table_after_any_fault(

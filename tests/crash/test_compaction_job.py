@@ -126,6 +126,7 @@ def live_through(kind: JobTableKind, number: int, trouble: Trouble) -> None:
     assert world.check(where)
 
 
+@pytest.mark.exhaustive(kept=2)
 @pytest.mark.sampled
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.id)
 def test_a_fault_in_any_call_leaves_the_old_or_the_new_state(kind: JobTableKind, points: Points) -> None:

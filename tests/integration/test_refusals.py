@@ -263,6 +263,7 @@ def test_the_progress_file_bridges_expired_own_snapshots(shop: Shop) -> None:
     assert shop.counts == ONCE
 
 
+@pytest.mark.interop
 def test_another_cluster_is_refused(shop: Shop, private_kafka_broker: KafkaBroker) -> None:
     shop.broker = private_kafka_broker
     private_kafka_broker.create_topic(shop.topic)

@@ -68,6 +68,7 @@ def test_a_refresh_replaces_all_rows_in_one_snapshot(
     assert tidelake.MaterializedDefinition.of(options) == tidelake.MaterializedDefinition(QUERY, 3, "day")
 
 
+@pytest.mark.interop
 def test_a_refresh_that_is_not_due_keeps_the_rows(lake: tidelake.Catalog, home: str, spark: SparkSession) -> None:
     order(lake, (1, "monday", 5))
     assert refresh_materialized_table(spark, "shop.totals", home, sources=SOURCES, when_due=True) == 1
@@ -95,6 +96,7 @@ def test_tables_that_cannot_be_refreshed_are_refused(lake: tidelake.Catalog, hom
         refresh_materialized_table(spark, "shop.other", home, sources=SOURCES)
 
 
+@pytest.mark.interop
 def test_an_incremental_refresh_runs_on_spark_too(
     lake: tidelake.Catalog, home: str, spark: SparkSession, java_oracle: JavaOracle
 ) -> None:

@@ -117,6 +117,7 @@ def test_a_hive_table_is_migrated_in_the_same_metastore(hive_lake: HiveLake, jav
     assert lake.list_tables(hive_lake.database) == ["moved"]
 
 
+@pytest.mark.interop
 def test_tables_of_a_hive_database_are_migrated_to_another_database(
     hive_lake: HiveLake, java_with_hive: JavaOracle
 ) -> None:

@@ -358,6 +358,7 @@ def test_a_reinserted_row_is_newer_than_a_delete_dropped_by_an_earlier_compactio
     machine.teardown()
 
 
+@pytest.mark.interop
 def test_two_compactions_of_one_commit_to_two_levels_equal_one_compaction() -> None:
     machine = MACHINES["groups with functions, one removes"]()
     machine.create(
@@ -376,6 +377,7 @@ def test_two_compactions_of_one_commit_to_two_levels_equal_one_compaction() -> N
     machine.teardown()
 
 
+@pytest.mark.interop
 def test_two_compactions_of_one_commit_may_both_keep_a_delete_of_one_key() -> None:
     machine = MACHINES["groups with functions, one removes"]()
     machine.create(

@@ -6,7 +6,7 @@ Marks
     exhaustive    A test of many slow cases. `make test` runs its first case (with `kept=5` five cases, spread over
                   all), so that each run checks the behaviour. The others are marked `interop`.
     sampled       A test with a loop over many cases.
-A test with an external service (external_services.py) needs no mark: `make test` runs two of its cases. All cases run
+A test with an external service (external_services.py) needs no mark: `make test` runs one of its cases. All cases run
 if their folder is named by TIDELAKE_VECTORS, TIDELAKE_GOLDEN or TIDELAKE_RECORDED.
 
 Random cases (Hypothesis): `make test` draws a fifth of them, `make test-interop` half (Hypothesis profile "thorough"),
@@ -39,7 +39,7 @@ HOOKS: Final = ("TIDELAKE_VECTORS", "TIDELAKE_GOLDEN", "TIDELAKE_RECORDED")
 PERCENT_IN_QUICK_RUNS: Final = 20
 PERCENT_IN_THOROUGH_RUNS: Final = 50
 DAY: Final = "TIDELAKE_TEST_DAY"
-CASES_WITH_A_PART: Final = 2
+CASES_WITH_A_PART: Final = 1
 
 # No deadline, because no test result may depend on time.
 settings.register_profile("quick", deadline=None, max_examples=PERCENT_IN_QUICK_RUNS)

@@ -125,7 +125,7 @@ CALLS: Final = (
     Call("a watermark that is a text", commit(watermark="now"), "watermark"),
     Call("a snapshot that is a text", on(lambda t: t.scan(snapshot="1")), "snapshot"),  # type: ignore[arg-type]
     Call("snapshot zero", on(lambda t: t.scan(snapshot=0)), "snapshot"),
-    Call("a time before all time", on(lambda t: t.scan(as_of=datetime(1, 1, 1))), "as_of|no snapshot"),
+    Call("a time before all time", on(lambda t: t.scan(as_of=datetime(1, 1, 1))), "time zone|no snapshot"),
     Call("a time far ago with zone", on(lambda t: t.scan(as_of=datetime(1, 1, 1, tzinfo=UTC))), "no snapshot"),
     Call("a time that is a text", on(lambda t: t.scan(as_of="2024-01-01")), "as_of"),  # type: ignore[arg-type]
     Call("a tag of a long name", on(lambda t: t.scan(tag=LONG)), "tag.*300 bytes"),

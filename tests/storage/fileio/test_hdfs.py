@@ -28,6 +28,7 @@ MOUNTED = "hadoop.fs.viewfs.mounttable.lakes."
 # ---------------------------------------------------------------- addresses
 
 
+@pytest.mark.interop
 def test_a_path_without_an_authority_is_in_the_default_file_system(hdfs: Hdfs) -> None:
     path = hdfs.new_folder().removeprefix(hdfs.uri)
     io = open_file_io("hdfs:///", {"hadoop.fs.defaultFS": hdfs.uri})

@@ -100,7 +100,7 @@ def case_name(function: Function) -> str:
 
 
 @pytest.mark.sampled
-@pytest.mark.exhaustive(kept=6)
+@pytest.mark.exhaustive(kept=3)
 @pytest.mark.parametrize("function", FUNCTIONS, ids=case_name)
 def test_one_flush_is_the_same_as_a_flush_of_each_row(function: Function) -> None:
     for seed in range(rounds(15)):
@@ -156,9 +156,8 @@ ENGINES: Final = (
 )
 
 
-@pytest.mark.exhaustive
 @pytest.mark.sampled
-@pytest.mark.exhaustive(kept=6)
+@pytest.mark.exhaustive(kept=2)
 @pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.about)
 def test_one_flush_is_the_same_as_a_flush_of_each_row_for_rows_of_any_order(engine: Engine) -> None:
     """A change stream may begin anywhere, and other writers may have written the key. So any row may be retracted."""

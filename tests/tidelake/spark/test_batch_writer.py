@@ -107,6 +107,7 @@ def test_options_unrelated_to_a_write_are_refused(
         writer(tmp_path, options)
 
 
+@pytest.mark.interop
 def test_spark_appends_and_overwrites(spark: SparkSession, lake: tidelake.Catalog, tmp_path: Path) -> None:
     register(spark)
     frame = spark.createDataFrame([("a", 1), ("a", 2), ("b", 3)], "day string, id long").repartition(2)

@@ -123,6 +123,7 @@ def snapshots(source: Source) -> dict[str, list[tuple[int, str]]]:
     return {name: [(one.commit_identifier, str(one.commit_kind)) for one in of] for name, of in found.items()}
 
 
+@pytest.mark.interop
 def test_a_truncate_removes_earlier_rows_of_its_table_alone(spark: SparkSession, tmp_path: Path) -> None:
     source = Source(tmp_path)
     for name in TABLES:

@@ -71,6 +71,7 @@ async def test_a_source_with_unknown_client_internals_does_not_open(
     await source.close()
 
 
+@pytest.mark.interop
 async def test_a_consumer_that_does_not_use_our_client_is_refused(
     kafka_broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

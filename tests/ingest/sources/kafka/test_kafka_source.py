@@ -640,6 +640,7 @@ SASL_BROKER = {
 }
 
 
+@pytest.mark.interop
 async def test_a_wrong_password_is_refused_at_once_and_never_printed(tmp_path: Path) -> None:
     broker = KafkaBroker(tmp_path / "kafka", SASL_BROKER)
     await asyncio.to_thread(broker.start)

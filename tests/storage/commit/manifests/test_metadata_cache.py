@@ -77,6 +77,7 @@ def test_concurrent_threads_stay_within_the_budget() -> None:
     assert kept == [one.size_bytes for one in caches]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("columns", [1, 10, 300])
 def test_a_cached_manifest_counts_with_its_memory_size(columns: int) -> None:
     file = replace(

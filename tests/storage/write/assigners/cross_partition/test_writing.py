@@ -90,6 +90,7 @@ MERGED: Mapping[str, Mapping[str, str]] = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("options", MERGED.values(), ids=list(MERGED))
 def test_random_moves_of_several_writers_leave_one_row_per_key(options: Mapping[str, str]) -> None:
     random, table, naive = Random(str(options)), new_table(options), dict[int, tuple[str, int]]()
