@@ -55,7 +55,7 @@ def sections(plan: Plan) -> Iterator[PageSection]:
     measured: dict[tuple[Change, int], Sample] = {}
     for millions in MILLIONS:
         warehouse = plan.scratch / f"changelog-growth-{millions}"
-        write_base(str(warehouse), millions * plan.scale, {"force-lookup": "true"})
+        write_base(str(warehouse), millions * plan.scale, {"changelog-producer": "lookup"})
         for number, change in enumerate(CHANGES):
             rows = max(100, int(change.rows * plan.scale))
             base_rows = int(millions * 1e6 * plan.scale)
@@ -104,8 +104,7 @@ def _goals(measured: Mapping[tuple[Change, int], Sample]) -> Iterator[Goal]:
 
 def grow(warehouse: str, files: Sequence[str], commit_user: str) -> None:
     catalog = tidelake.open_catalog(warehouse)
-    changed = {"write-only": "false", "changelog-producer": "lookup"}
-    table = catalog.alter_table(f"bench.{TABLE}", [tidelake.SetOption(*item) for item in changed.items()])
+    table = catalog.alter_table(f"bench.{TABLE}", [tidelake.SetOption("write-only", "false")])
     clock, cpu_ms, total = Clock(), [], 0
     with table.writer(commit_user=commit_user) as writer:
         for identifier, path in enumerate(files, 1):

@@ -130,7 +130,18 @@ def test_alerts_use_metrics_that_exist() -> None:
         names = set(re.findall(r"tidelake_\w+", rule["expr"]))
         assert names
         assert {re.sub(r"_(sum|count)$", "", name) for name in names} <= exposed, rule["alert"]
-        assert rule["annotations"].keys() == {"summary", "remedy"}
+        assert rule["annotations"].keys() == {"summary", "remedy", "runbook_url"}
+
+
+def test_each_alert_links_to_its_section_of_the_runbook() -> None:
+    runbook = (DEPLOY.parent / "docs" / "runbook.md").read_text(encoding="utf-8")
+    sections = {
+        re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in re.findall(r"(?m)^## (.*)$", runbook)
+    }
+    for rule in RULES:
+        address, _, section = rule["annotations"]["runbook_url"].partition("#")
+        assert address.endswith("/docs/runbook.md")
+        assert section in sections, rule["alert"]
 
 
 @dataclass(frozen=True)

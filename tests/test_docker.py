@@ -112,6 +112,31 @@ def test_mounts_of_every_service_exist_and_its_dependencies_have_health_checks()
             assert how["condition"] != "service_healthy" or "healthcheck" in services[other]
 
 
+def test_each_panel_shows_the_chosen_pipelines_and_has_one_unit() -> None:
+    dashboard = json.loads((DOCKER / "grafana/dashboards/tidelake.json").read_text(encoding="utf-8"))
+    variables = {one["name"]: one["query"]["query"] for one in dashboard["templating"]["list"]}
+    assert variables == {
+        "pipeline": "label_values(tidelake_pipeline_info, pipeline)",
+        "instance": 'label_values(tidelake_pipeline_info{pipeline=~"$pipeline"}, instance)',
+    }
+    for panel in dashboard["panels"]:
+        for target in panel["targets"]:
+            metrics = re.findall(r"\b(?:tidelake|process)_\w+(\{[^}]*\})?", target["expr"])
+            assert all('instance=~"$instance"' in labels for labels in metrics), target["expr"]
+        assert panel["fieldConfig"]["overrides"] == []  # a second axis would be one
+        kinds = {"duration" if "duration_seconds_bucket" in t["expr"] else "other" for t in panel["targets"]}
+        assert len(kinds) == 1 or panel["fieldConfig"]["defaults"]["unit"] == "s", panel["title"]
+
+
+def test_links_of_the_dashboard_lead_to_sections_of_the_runbook() -> None:
+    text = (DOCKER / "grafana/dashboards/tidelake.json").read_text(encoding="utf-8")
+    runbook = (DOCKER.parent / "docs" / "runbook.md").read_text(encoding="utf-8")
+    sections = {title.lower().replace(" ", "-").replace("'", "") for title in re.findall(r"(?m)^## (.*)$", runbook)}
+    linked = set(re.findall(r"docs/runbook\.md#([\w-]+)", text))
+    assert linked == {"lag-grows", "new-dead-letters", "a-table-is-in-quarantine"}
+    assert linked <= sections
+
+
 def test_the_dashboard_uses_existing_metrics() -> None:
     dashboard = json.loads((DOCKER / "grafana/dashboards/tidelake.json").read_text(encoding="utf-8"))
     panels = dashboard["panels"]

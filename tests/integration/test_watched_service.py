@@ -26,7 +26,9 @@ from tidelake.storage.base.clock import epoch_ms
 
 DOCKER: Final = Path(__file__).parent.parent.parent / "docker"
 DASHBOARD: Final[dict[str, Any]] = json.loads((DOCKER / "grafana/dashboards/tidelake.json").read_text(encoding="utf-8"))
-QUERIES: Final = [target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]]
+QUERIES: Final = [
+    target["expr"].replace("$instance", ".*") for panel in DASHBOARD["panels"] for target in panel["targets"]
+]
 
 
 def free_port() -> int:
