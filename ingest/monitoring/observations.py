@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.checkpoint.record_times import RecordTimes
 from tidelake.ingest.clock import Clock
 from tidelake.ingest.monitoring.partition_progress import PartitionProgress
 from tidelake.ingest.monitoring.table_levels import RowCount, TableLevels
@@ -33,6 +34,7 @@ class TableObservation:
     rows: number of rows that its writer accepted.
     newest_written_ms: the newest record time (epoch) of these rows.
     newest_committed_ms: the newest record time (epoch) of committed rows.
+    uncommitted_times: the record times of the rows since the last commit.
     commit_attempts: attempts of all its commits.
     commit_ms: duration of its last commit.
     committed_at_ms: time of its last commit (epoch).
@@ -44,6 +46,7 @@ class TableObservation:
     rows: int = 0
     newest_written_ms: int | None = None
     newest_committed_ms: int | None = None
+    uncommitted_times: RecordTimes | None = None
     snapshot_id: int | None = None
     commits: int = 0
     commit_attempts: int = 0
@@ -176,16 +179,17 @@ class RunObservations:
         self.record_bytes += batch.nbytes
         self.skipped.update(skipped)
 
-    def was_written(self, table: str, rows: int, newest_ms: int | None) -> None:
+    def was_written(self, table: str, rows: int, times: RecordTimes | None) -> None:
         """Count rows that were written to a table.
 
-        newest_ms: the newest record time of the rows (epoch).
+        times: the times of their records.
         """
         found = self.table(table)
         found.rows += rows
         self._rows_uncommitted += rows
-        if newest_ms is not None:
-            found.newest_written_ms = max(newest_ms, found.newest_written_ms or 0)
+        if times is not None:
+            found.newest_written_ms = max(times.newest_ms, found.newest_written_ms or 0)
+            found.uncommitted_times = times.joined(found.uncommitted_times)
 
     def set_end_offsets(self, ends: Mapping[TopicPartition, int]) -> None:
         """Set the current ends of the logs."""
@@ -248,6 +252,7 @@ class RunObservations:
         """
         found = self.table(table)
         found.newest_committed_ms = found.newest_written_ms
+        found.uncommitted_times = None
         found.snapshot_id = snapshot_id if snapshot_id is not None else found.snapshot_id
         found.commits += 1
         found.commit_attempts += attempts

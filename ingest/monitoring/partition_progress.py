@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tidelake.checkpoint.record_times import RecordTimes
 from tidelake.ingest.raw_batch import RawBatch
 
 
@@ -143,14 +144,13 @@ class PartitionProgress:
         return max(0, behind_ms)
 
 
-def newest_time_ms(
+def record_times(
     batch: RawBatch, offsets: np.ndarray[tuple[int], np.dtype[np.int64]], now_epoch_ms: int
-) -> int | None:
-    """Return the newest time of these records of the batch, in epoch milliseconds; None if they have no times.
+) -> RecordTimes | None:
+    """Return the oldest and the newest time of these records of the batch; None if they have no times.
 
     now_epoch_ms: see `PartitionProgress.was_read`.
     """
-    if not len(offsets):
-        return None
-    newest = min(int(batch.timestamps_ms[np.searchsorted(batch.offsets, offsets)].max()), now_epoch_ms)
-    return newest if newest > 0 else None
+    times = np.minimum(batch.timestamps_ms[np.searchsorted(batch.offsets, offsets)], now_epoch_ms)
+    known = times[times > 0]
+    return RecordTimes(int(known.min()), int(known.max())) if len(known) else None

@@ -13,11 +13,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.checkpoint.record_times import RecordTimes
 from tidelake.errors import BadInput, RecordRefused
 from tidelake.ingest.dead_letters import DeadLetters
 from tidelake.ingest.formats.base import DecodedBatch, DecodeFailure, FailureKind, KeyChange, TableRows
 from tidelake.ingest.formats.table_rows import drop_records, slice_by_offset
-from tidelake.ingest.monitoring.partition_progress import newest_time_ms
+from tidelake.ingest.monitoring.partition_progress import record_times
 from tidelake.ingest.pipeline.error_policy import ErrorPolicy
 from tidelake.ingest.quarantine.failures import TableScope
 from tidelake.ingest.raw_batch import RawBatch
@@ -92,7 +93,7 @@ class WriteResult:
     """The result of writing a staged batch.
 
     rows: number of rows written
-    tables: (name, rows, newest time of their records in epoch ms) of each table with rows
+    tables: (name, rows, times of their records) of each table with rows
     dead_letter_codes: error codes of the dead letters that no earlier run had written
     unblocked: partitions whose awaited row was in this batch
     needs_room: call `make_room` before the next write
@@ -100,7 +101,7 @@ class WriteResult:
     """
 
     rows: int
-    tables: Sequence[tuple[str, int, int | None]]
+    tables: Sequence[tuple[str, int, RecordTimes | None]]
     dead_letter_codes: Sequence[str]
     unblocked: Sequence[TopicPartition]
     needs_room: bool
@@ -227,7 +228,7 @@ class BatchWriter:
         The result has the errors of tables. The rows written to such a table since its last commit must be dropped.
         """
         raw, failed, needs_room = staged.raw, dict[str, Exception](), False
-        tables = list[tuple[str, int, int | None]]()
+        tables = list[tuple[str, int, RecordTimes | None]]()
         parts = [(part, part.routed) for part in staged.tables if part.routed is not None]
         errors = (map_to_end if staged.opens_buckets else map)(lambda of: self._added(*of), parts)
         for (part, _), error in zip(parts, errors, strict=True):
@@ -237,7 +238,7 @@ class BatchWriter:
             self._written_from(part.table, raw.topic)
             self._truncate_filter.mark_written(raw, part.rows)
             needs_room = needs_room or self._sinks[part.table].writer.needs_room
-            tables.append((part.table, len(part.rows.rows), newest_time_ms(raw, part.rows.offsets, epoch_ms())))
+            tables.append((part.table, len(part.rows.rows), record_times(raw, part.rows.offsets, epoch_ms())))
         new_letters = self._dead_letters.add(raw, staged.dead_letters)
         self._policy.count(new_letters, TopicPartition(raw.topic, raw.partition))
         left = {

@@ -21,6 +21,7 @@ from tidelake.checkpoint.coordinator import CheckpointCoordinator, CheckpointPol
 from tidelake.checkpoint.epoch import Epoch, new_writer_id
 from tidelake.checkpoint.offsets import TopicPartition
 from tidelake.checkpoint.ownership import Ownership
+from tidelake.checkpoint.record_times import RECORD_TIMES_PROPERTY
 from tidelake.checkpoint.recovery import resume_offsets
 from tidelake.checkpoint.routing import ROUTING_PROPERTY, Routing
 from tidelake.compaction.scheduler import CompactionScheduler, shared_scheduler
@@ -170,7 +171,10 @@ class Checkpointer:
         identifier = used + bool(new)  # without tables no identifier is used
 
         def extra_properties(table: str) -> dict[str, str]:
-            return {**self._moved.properties(table), **self._facts.properties(table)}
+            observed = self._observed.tables.get(table)
+            times = None if observed is None else observed.uncommitted_times
+            of_records = {} if times is None else {RECORD_TIMES_PROPERTY: times.to_text()}
+            return {**self._moved.properties(table), **self._facts.properties(table), **of_records}
 
         coordinator = CheckpointCoordinator(
             {**recovered.positions, **continued}, identifier, self._policy, epoch, extra_properties, recovered.starts

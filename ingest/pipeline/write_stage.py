@@ -169,8 +169,8 @@ class WriteStage:
             # The bytes of a batch are counted only at its first try.
             nbytes = batch.raw.nbytes if batch.awaited is None else written.rows + len(staged.dead_letters)
             progress.record_write(batch.partition, staged.next_offset, nbytes=nbytes, now_ms=self._clock.now_ms())
-            for table, rows, newest_ms in written.tables:
-                self._observed.was_written(table, rows, newest_ms)
+            for table, rows, times in written.tables:
+                self._observed.was_written(table, rows, times)
             self._observed.dead_letters.update(written.dead_letter_codes)
             unblocked.update(written.unblocked)
             if staged.refused is None:

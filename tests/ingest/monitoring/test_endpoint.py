@@ -21,6 +21,7 @@ import tidelake
 from tests.ingest.pipeline.fakes import until
 from tests.support.manual_clock import ManualClock
 from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.checkpoint.record_times import RecordTimes
 from tidelake.errors import BadInput
 from tidelake.ingest.config.config import parse_config
 from tidelake.ingest.formats.base import FailureKind
@@ -330,7 +331,7 @@ async def test_after_a_takeover_on_one_machine_the_endpoint_answers_once_the_old
 def test_the_number_of_labels_is_bounded_and_totals_are_complete() -> None:
     observed = RunObservations(1_000, ManualClock())
     for number in range(5):
-        observed.was_written(f"t{number}", 10, 1_000 + number)
+        observed.was_written(f"t{number}", 10, RecordTimes(1_000, 1_000 + number))
         observed.committed(f"t{number}", number, 1_000 * number, 1)
     starts = {TopicPartition("a", number): 0 for number in range(4)}
     observed.reading_started(starts)

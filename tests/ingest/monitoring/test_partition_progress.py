@@ -7,7 +7,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelake.ingest.monitoring.partition_progress import PartitionProgress, newest_time_ms
+from tidelake.checkpoint.record_times import RecordTimes
+from tidelake.ingest.monitoring.partition_progress import PartitionProgress, record_times
 from tidelake.ingest.raw_batch import RawBatch
 
 NOW_MS = 1_700_000_000_000
@@ -105,12 +106,16 @@ def test_records_without_a_timestamp_do_not_change_the_newest_time() -> None:
     assert progress.lag_ms(150, 10**12) == 50  # since it was caught up
     progress.was_committed(1, 200)
     assert progress.newest_committed_ms is None
-    assert newest_time_ms(batch([0], [-1]), np.array([0]), NOW_MS) is None
-    assert newest_time_ms(batch([0], [5]), np.array([], np.int64), NOW_MS) is None
+    assert record_times(batch([0], [-1]), np.array([0]), NOW_MS) is None
+    assert record_times(batch([0], [5]), np.array([], np.int64), NOW_MS) is None
 
 
-def test_the_newest_time_comes_from_records_with_rows() -> None:
-    assert newest_time_ms(batch([3, 7, 9], [30, 90, 10]), np.array([3, 9, 9]), NOW_MS) == 30
+def test_the_times_are_those_of_records_with_rows() -> None:
+    assert record_times(batch([3, 7, 9], [30, 90, 10]), np.array([3, 9, 9]), NOW_MS) == RecordTimes(10, 30)
+
+
+def test_a_record_without_a_time_is_not_the_oldest() -> None:
+    assert record_times(batch([3, 7, 9], [30, -1, 40]), np.array([3, 7, 9]), NOW_MS) == RecordTimes(30, 40)
 
 
 def test_a_producer_clock_ahead_of_ours_is_limited_to_now() -> None:
@@ -121,6 +126,6 @@ def test_a_producer_clock_ahead_of_ours_is_limited_to_now() -> None:
     assert progress.lag_ms(5_000, NOW_MS + 5_000) == 5_000
     progress.was_committed(2, 5_000)
     assert progress.newest_committed_ms == NOW_MS
-    assert newest_time_ms(ahead, np.array([0, 1]), NOW_MS) == NOW_MS
+    assert record_times(ahead, np.array([0, 1]), NOW_MS) == RecordTimes(NOW_MS, NOW_MS)
     progress.set_end_offset(9, 6_000)
     assert progress.lag_ms(65_000, NOW_MS + 65_000) == 60_000

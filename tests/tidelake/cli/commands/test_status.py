@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.command_line import Call
 from tests.support.manual_clock import ManualClock
+from tidelake.checkpoint.record_times import RecordTimes
 from tidelake.ingest.monitoring.metrics import ProcessGauges
 from tidelake.ingest.monitoring.observations import RunObservations
 from tidelake.ingest.monitoring.status import status_document
@@ -45,7 +46,7 @@ def port() -> Iterator[int]:
 @pytest.fixture
 def observed() -> RunObservations:
     observed = RunObservations(1_000, ManualClock(), state="RUNNING")
-    observed.was_written("shop.orders", 1_234, 1)
+    observed.was_written("shop.orders", 1_234, RecordTimes(1, 1))
     observed.committed("shop.orders", 7, 12, 1)
     return observed
 
