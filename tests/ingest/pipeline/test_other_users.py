@@ -244,6 +244,7 @@ def test_each_record_is_written_once_with_alternating_drivers(steps: list[tuple[
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)
 @given(STEPS)
 @settings(max_examples=1_500, deadline=None)
 def test_each_record_is_written_once_with_alternating_drivers_in_many_histories(
