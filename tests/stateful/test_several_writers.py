@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 import tidelake
 from tests.support.java_oracle import JavaOracle
-from tests.support.levels import examples
+from tests.support.levels import examples, is_of_the_day
 from tidelake.catalog import Catalog
 from tidelake.errors import HistoryExpired
 from tidelake.storage.base.clock import epoch_ms
@@ -469,7 +469,13 @@ def test_several_writers_and_changes_from_outside_give_what_a_dictionary_gives(s
     run()
 
 
-@each_setting
+@pytest.mark.parametrize(
+    "setting",
+    [
+        pytest.param(setting, id=name, marks=[] if is_of_the_day(number, 5) else [pytest.mark.long])
+        for number, (name, setting) in enumerate(SETTINGS.items())
+    ],
+)
 def test_java_reads_these_rows_after_each_step(setting: Setting, java_oracle: JavaOracle, tmp_path: Path) -> None:
     @settings(max_examples=examples(10), deadline=None, suppress_health_check=list(HealthCheck))
     @given(steps())
