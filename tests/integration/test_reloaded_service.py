@@ -164,7 +164,9 @@ def test_kills_around_reloads_lose_and_repeat_nothing(shop: Shop) -> None:
         assert shop.process is not None
         shop.process.wait()
     shop.write_file("abc")
+    begun = shop.log.read_text().count("reading begins")
     shop.start()
+    shop.wait(shop.says("reading begins", begun + 1))  # before, it may have all rows, and no handler of SIGTERM yet
     shop.wait(lambda: all(shop.has(table)() for table in TABLES))
     assert shop.end() == 0
     assert [shop.breaks(table) for table in TABLES] == [[], [], []]
