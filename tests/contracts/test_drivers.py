@@ -351,6 +351,7 @@ ALIKE: Final = {
 }
 
 
+@pytest.mark.daily(days=2)
 @pytest.mark.interop
 @pytest.mark.parametrize("history", ALIKE.values(), ids=ALIKE.keys())
 def test_both_drivers_give_the_same_table(history: History, spark: SparkSession, tmp_path: Path) -> None:
@@ -366,6 +367,7 @@ FORMATS: Final[Mapping[str, Callable[[Sequence[Change]], Iterator[Record]]]] = {
 }
 
 
+@pytest.mark.daily(days=2)
 @pytest.mark.interop
 @pytest.mark.parametrize("name", FORMATS)
 def test_both_drivers_give_the_same_table_for_random_changes(

@@ -43,6 +43,7 @@ _WHAT: Final = {
 }
 
 
+@pytest.mark.daily(days=2)
 @pytest.mark.interop
 @pytest.mark.needs("Spark")
 @pytest.mark.parametrize(

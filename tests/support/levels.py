@@ -5,6 +5,8 @@ Marks
     long          A test that takes minutes.
     exhaustive    A test of many slow cases. `make test` runs its first case (with `kept=5` five cases, spread over
                   all), so that each run checks the behaviour. The others are marked `interop`.
+    daily         Slow cases that resemble each other, with `daily(days)`. `make test-interop` runs those of the day:
+                  each runs once within so many days. `make test-long` runs all.
     sampled       A test with a loop over many cases.
 A test with an external service (external_services.py) needs no mark: `make test` runs one of its cases. All cases run
 if their folder is named by TIDELAKE_VECTORS, TIDELAKE_GOLDEN or TIDELAKE_RECORDED.
@@ -15,8 +17,7 @@ Random cases (Hypothesis): `make test` draws a fifth of them, `make test-interop
 Loops over cases: they have the same cases in each run, a fifth in `make test` and all in `make test-interop`. Pass
 their number to `rounds`, or a list of them to `sample`.
 
-Slow cases that resemble each other: `make test-interop` runs those of the day, and `make test-long` all. Call
-`is_of_the_day`. TIDELAKE_TEST_DAY sets another day than today.
+TIDELAKE_TEST_DAY sets another day than today. Cases that are marked one by one can call `is_of_the_day`.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from collections.abc import Sequence
 from datetime import date
 from random import randrange
 from typing import Final, TypeVar
+from zlib import crc32
 
 import pytest
 from hypothesis import Phase, settings
@@ -121,6 +123,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             continue
         for item in left_to_interop(cases, kept):
             item.add_marker(pytest.mark.interop)
+    leave_to_other_days(items)
+
+
+def leave_to_other_days(items: list[pytest.Item]) -> None:
+    """Mark the slow cases of other days as long. The name of a test decides on which day its first case runs."""
+    numbers: defaultdict[str, int] = defaultdict(int)
+    for item in items:
+        if _is_marked(item, "interop") and (mark := item.get_closest_marker("daily")) is not None:
+            test = item.nodeid.partition("[")[0]
+            if not is_of_the_day(crc32(test.encode()) + numbers[test], mark.kwargs["days"]):
+                item.add_marker(pytest.mark.long)
+            numbers[test] += 1
 
 
 def left_to_interop(cases: Sequence[Case], kept: int) -> list[Case]:

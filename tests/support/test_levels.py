@@ -5,7 +5,17 @@ from __future__ import annotations
 import pytest
 from hypothesis import settings
 
-from tests.support.levels import DAY, HOOKS, examples, is_of_the_day, left_to_interop, random_half, rounds, sample
+from tests.support.levels import (
+    DAY,
+    HOOKS,
+    examples,
+    is_of_the_day,
+    leave_to_other_days,
+    left_to_interop,
+    random_half,
+    rounds,
+    sample,
+)
 
 
 @pytest.mark.parametrize(
@@ -52,6 +62,40 @@ def test_each_case_runs_once_within_the_days_of_the_rotation(monkeypatch: pytest
     assert all(days.values())
     monkeypatch.setenv(HOOKS[0], "a folder of other cases")
     assert all(is_of_the_day(number, 3) for number in range(7))
+
+
+class Case:
+    """As much of a collected test as the levels look at."""
+
+    def __init__(self, nodeid: str, *marks: pytest.MarkDecorator) -> None:
+        self.nodeid = nodeid
+        self.marks = {one.name: one.mark for one in marks}
+
+    def get_closest_marker(self, name: str) -> pytest.Mark | None:
+        return self.marks.get(name)
+
+    def add_marker(self, mark: pytest.MarkDecorator) -> None:
+        self.marks[mark.name] = mark.mark
+
+
+def test_slow_cases_are_spread_over_days_and_quick_ones_run_each_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    for hook in HOOKS:
+        monkeypatch.delenv(hook, raising=False)
+    daily = pytest.mark.daily(days=2)
+    runs: dict[str, int] = {}
+    for day in ("739000", "739001"):
+        monkeypatch.setenv(DAY, day)
+        cases = [Case(f"test.py::slow[{number}]", pytest.mark.interop, daily) for number in range(4)]
+        cases += [Case("test.py::slow[kept]", daily), Case("test.py::other", pytest.mark.interop)]
+        leave_to_other_days(cases)  # type: ignore[arg-type]
+        for case in cases:
+            runs[case.nodeid] = runs.get(case.nodeid, 0) + ("long" not in case.marks)
+        assert sum("long" in case.marks for case in cases) == 2
+    assert runs == {
+        **{f"test.py::slow[{number}]": 1 for number in range(4)},
+        "test.py::slow[kept]": 2,
+        "test.py::other": 2,
+    }
 
 
 def test_a_random_half_is_every_second_case_and_both_halves_are_drawn() -> None:
