@@ -16,7 +16,7 @@ from io import BytesIO
 from typing import Any, Final
 
 from aiokafka.client import AIOKafkaClient
-from aiokafka.errors import BrokerNotAvailableError, NoError, UnknownTopicOrPartitionError, for_code
+from aiokafka.errors import KafkaConnectionError, NoError, UnknownTopicOrPartitionError, for_code
 from aiokafka.protocol.abstract import AbstractType
 from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.metadata import MetadataRequest_v5
@@ -58,8 +58,11 @@ async def fetch_metadata(
     Raises aiokafka's KafkaError, also for a topic without read permission.
     """
     node = client.get_random_node() if node is None else node
+    if node is None:  # the first answer of a broker that is starting may name none, not even itself
+        await client.force_metadata_update()
+        node = client.get_random_node()
     if node is None:
-        raise BrokerNotAvailableError("no broker is known")
+        raise KafkaConnectionError("no broker is known yet")  # may be repeated, unlike BrokerNotAvailableError
     response = await client.send(node, _MetadataRequest(topics))
     found: dict[str, TopicMetadata] = {}
     for topic in response.to_object()["topics"]:

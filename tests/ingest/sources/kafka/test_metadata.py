@@ -1,11 +1,11 @@
-"""Metadata of a broker that is too old for topic ids."""
+"""Metadata of a broker that is too old for topic ids, and of one that is about to start."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from aiokafka.errors import TopicAuthorizationFailedError
+from aiokafka.errors import KafkaConnectionError, TopicAuthorizationFailedError
 from aiokafka.protocol.metadata import MetadataRequest_v5, MetadataResponse_v5
 
 from tidelake.ingest.sources.kafka.metadata import METADATA, ClusterMetadata, TopicMetadata, fetch_metadata
@@ -45,3 +45,29 @@ async def test_missing_topics_are_absent_and_never_created() -> None:
 async def test_an_unauthorized_topic_raises() -> None:
     with pytest.raises(TopicAuthorizationFailedError, match="secret"):
         await fetch_metadata(OldBroker((NOT_AUTHORIZED, "secret", False, [])), ["secret"])
+
+
+class StartingBroker(OldBroker):
+    """Names no broker, not even itself, in its first answers."""
+
+    def __init__(self, unaware: int) -> None:
+        super().__init__((NO_ERROR, "orders", False, PARTITIONS))
+        self._unaware = unaware
+
+    def get_random_node(self) -> int:
+        return None if self._unaware else 1  # type: ignore[return-value]
+
+    async def force_metadata_update(self) -> None:
+        self._unaware -= 1
+
+
+async def test_a_client_that_knows_no_broker_asks_again() -> None:
+    assert (await fetch_metadata(StartingBroker(1), None)).topics.keys() == {"orders"}
+
+
+async def test_while_no_broker_is_known_the_request_may_be_repeated() -> None:
+    broker = StartingBroker(2)
+    with pytest.raises(KafkaConnectionError) as raised:
+        await fetch_metadata(broker, None)
+    assert raised.value.retriable
+    assert (await fetch_metadata(broker, None)).topics.keys() == {"orders"}
