@@ -147,6 +147,19 @@ def test_a_rest_catalog_is_refused(call: Call, tmp_path: Path) -> None:
     assert "--chaos with a REST catalog" in said.err
 
 
+def test_a_copy_of_a_table_writes_and_calls_nothing_outside_of_its_folder(tmp_path: Path) -> None:
+    path = write_world(tmp_path, records=1)
+    catalog = tidelake.open_catalog(f"{tmp_path}/lake")
+    outside = {"metadata.iceberg.storage": "hadoop-catalog", "metadata.iceberg.previous-versions-max": "3"}
+    catalog.create_table("shop.external", SCHEMA, primary_key=["id"], options={"bucket": "1", **outside})
+    path.write_text(path.read_text().replace("tables: [", f"tables: [{{name: shop.external, options: {outside}}}, "))
+    lake = ScratchPipeline(str(path), [], f"{tmp_path}/lake/{PREFIX}1/undisturbed", str(tmp_path / "in"))
+    lake.create_tables()
+    assert lake.catalog().load("shop.external").schema.options == {"bucket": "1"}
+    [entry] = [one for one in lake.settings_of_run(until_end=True).tables if one.name == "shop.external"]
+    assert entry.options == {}
+
+
 # ---------------------------------------------------------------- what it would see
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -23,6 +24,18 @@ from tidelake.storage.fileio import FileIO, open_retrying_file_io
 PREFIX: Final = ".tidelake-chaos-"
 _INTERVAL_MS_MAX: Final = 500  # so that a minute has many checkpoints
 _POLL_INTERVAL_MS: Final = 50
+# Options by which a table writes, or calls, outside of its own folder
+_OUTSIDE: Final = (
+    "commit.callbacks", "data-file.external-paths", "global-index.external-path", "metadata.iceberg.",
+    "object-location", "partition.mark-done", "path", "tag.callbacks",
+)  # fmt: skip
+
+T = TypeVar("T")
+
+
+def without_outside(options: Mapping[str, T]) -> dict[str, T]:
+    """Return the options without those by which a table would write, or call, outside of its own folder."""
+    return {name: value for name, value in options.items() if not name.startswith(_OUTSIDE)}
 
 
 class ScratchPipeline(msgspec.Struct, frozen=True):
@@ -63,6 +76,7 @@ class ScratchPipeline(msgspec.Struct, frozen=True):
                 max_record_bytes=own.source.max_record_bytes,
             ),
             checkpoint=checkpoint,
+            tables=[msgspec.structs.replace(one, options=without_outside(one.options)) for one in own.tables],
             errors=errors,
             quarantine=msgspec.structs.replace(quarantine, location=None),
             metrics=MetricsSettings(),
@@ -71,8 +85,8 @@ class ScratchPipeline(msgspec.Struct, frozen=True):
     def create_tables(self) -> list[str]:
         """Create the warehouse, with an empty copy of each of the user's tables that exists. Returns their names.
 
-        A copy has all versions of the schema: columns, keys and options. Raises UnsupportedFeature for a warehouse of
-        which only a server knows where its files are.
+        A copy has all versions of the schema: columns, keys and options, but for those that act outside of its folder.
+        Raises UnsupportedFeature for a warehouse of which only a server knows where its files are.
         """
         own = self.users_own()
         if own.warehouse_options.get("metastore") == "rest":
@@ -87,7 +101,9 @@ class ScratchPipeline(msgspec.Struct, frozen=True):
             scratch.create_database(table.name.partition(".")[0], if_not_exists=True)
             if real.table_exists(table.name):
                 schemas = real.load(table.name).schemas
-                scratch.restore_table(table.name, [schemas.get(number) for number in schemas.ids()])
+                versions = [schemas.get(number) for number in schemas.ids()]
+                copies = [replace(one, options=without_outside(one.options)) for one in versions]
+                scratch.restore_table(table.name, copies)
                 names.append(table.name)
         return names
 
@@ -105,7 +121,7 @@ class ScratchPipeline(msgspec.Struct, frozen=True):
     def _options(self, own: Config) -> RedactedOptions:
         """Keep the options of the store, and the defaults of new tables; a metastore must not hear of the scratch."""
         given = CatalogOptions.of(own.warehouse_options)
-        defaults = {f"table-default.{name}": value for name, value in given.table_defaults.items()}
+        defaults = {f"table-default.{name}": value for name, value in without_outside(given.table_defaults).items()}
         case = {} if given.own.is_case_sensitive else {"case-sensitive": "false"}
         return RedactedOptions({**given.store, **defaults, **case})
 

@@ -51,7 +51,6 @@ class Trial:
 
     seed: repeats the order of the disturbances. When they hit depends on the machine.
     records: number of records of the sample.
-    tables: number of the user's tables that were copied; others were created by the runs.
     tried: number of each disturbance.
     findings: by table name.
     kept: the scratch warehouse, if it was kept.
@@ -59,7 +58,6 @@ class Trial:
 
     seed: int
     records: int = 0
-    tables: int = 0
     tried: Counter[str] = field(default_factory=Counter)
     findings: list[tuple[str, Finding]] = field(default_factory=list)
     kept: str | None = None
@@ -102,8 +100,8 @@ def run_trial(
         say(f"seed {seed}: {len(lines):,} records, scratch warehouse {root}")
         is_kept = False
         try:
-            trial.tables = len(undisturbed.create_tables())
-            disturbed.create_tables()
+            for lake in lakes:
+                lake.create_tables()
             say("an undisturbed run")
             _undisturbed_run(undisturbed, home, lines)
             say(f"a run that is disturbed for {seconds:,.0f} s")
