@@ -162,7 +162,10 @@ def replacement_of(
     if partition is None:
         return Replacement(context, written)
     if matching_partitions(new_partitions, [partition], context) != new_partitions:
-        raise BadInput(f"{context.name}: files were written outside of the partition to overwrite, {dict(partition)}")
+        raise BadInput(
+            f"{context.name}: rows were written outside of the partition to overwrite, {dict(partition)}. Nothing was "
+            "published. Filter the rows, or pass overwrite=True to replace the partitions that rows are written to"
+        )
     return Replacement(context, written, specs=[partition])
 
 

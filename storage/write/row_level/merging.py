@@ -73,7 +73,10 @@ class MergeOperation:
             raise BadInput(f"{context.name}: merge() needs the columns that rows have in common; name them: on=[…]")
         for name in (*on, *rows.schema.names):
             if name not in schema.by_name:
-                raise BadInput(f"{context.name} has no column {name!r} to merge{did_you_mean(name, schema.names)}")
+                raise BadInput(
+                    f"{context.name} has no column {name!r} to merge{did_you_mean(name, schema.names)}. Leave it out, "
+                    "or add it to the table"
+                )
         if missing := [name for name in on if name not in rows.schema.names]:
             raise BadInput(f"{context.name}: merge(on=…) names {missing[0]!r}, which the rows lack; add the column")
         if len(set(rows.schema.names)) < len(rows.schema.names):

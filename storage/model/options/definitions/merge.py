@@ -137,13 +137,13 @@ MERGE_OPTIONS: Final[tuple[Option, ...]] = (
         "fields.<column>.map.shared-shredding.max-columns",
         INT,
         "256",
-        "it belongs to map.storage-layout = shared-shredding, which every operation refuses",
+        "it belongs to fields.<column>.map.storage-layout = shared-shredding, which every operation refuses",
     ),
     without_effect(
         "fields.<column>.map.shared-shredding.column-placement-policy",
         TEXT,
         None,
-        "it belongs to map.storage-layout = shared-shredding, which every operation refuses",
+        "it belongs to fields.<column>.map.storage-layout = shared-shredding, which every operation refuses",
     ),
     without_effect(
         "fields.<column>.pk-<index>.*",
