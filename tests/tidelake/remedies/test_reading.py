@@ -56,6 +56,7 @@ def followed_after_a_scan(lake: Lake) -> None:
     scan = lake.table.scan()
     assert scan.to_arrow().num_rows == 2
     written(lake)
+    assert scan.snapshot_id is not None
     followed(start=scan.snapshot_id + 1)(lake)
 
 
