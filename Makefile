@@ -31,6 +31,8 @@ export NO_PYTHON
 # calls, not writes to a disk.
 MEMORY_FOLDER = $(shell [[ $$(df --output=avail -k /dev/shm 2>/dev/null | tail -n 1) -gt 4000000 ]] && echo '-p /dev/shm')
 WORKERS := 3
+# How many days share the cases of test-interop; each day runs others.
+DAYS := 1
 pytest = scratch=$$(mktemp -d $(MEMORY_FOLDER)); trap 'rm -rf "$$scratch"' EXIT; \
 	$(BIN)/pytest --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder --basetemp="$$scratch/pytest" $(1)
 
@@ -75,10 +77,10 @@ test: lint tools ## lint, and the tests that take less than ten minutes
 	@$(if $(WITHOUT_JAVA),export $(WITHOUT_JAVA); )$(call pytest,)
 
 .PHONY: test-interop
-test-interop: $(VENV)/.development tools ## all cases against Java Paimon, Kafka, Spark and S3, and more random cases
+test-interop: $(VENV)/.development tools ## all cases against Java Paimon, Kafka, Spark and S3, and more random cases; DAYS=5: a fifth
 	$(call title,'pytest -m interop or sampled')
 	@tools/require-java
-	@$(call pytest,-m '(interop or sampled or hypothesis) and not long' --hypothesis-profile=thorough)
+	@export TIDELAKE_TEST_DAYS=$(DAYS); $(call pytest,-m '(interop or sampled or hypothesis) and not long' --hypothesis-profile=thorough)
 
 .PHONY: test-long
 test-long: $(VENV)/.development tools ## the tests that take minutes each, and all random cases

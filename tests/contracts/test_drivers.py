@@ -351,7 +351,6 @@ ALIKE: Final = {
 }
 
 
-@pytest.mark.daily(days=2)
 @pytest.mark.interop
 @pytest.mark.parametrize("history", ALIKE.values(), ids=ALIKE.keys())
 def test_both_drivers_give_the_same_table(history: History, spark: SparkSession, tmp_path: Path) -> None:
@@ -367,7 +366,6 @@ FORMATS: Final[Mapping[str, Callable[[Sequence[Change]], Iterator[Record]]]] = {
 }
 
 
-@pytest.mark.daily(days=2)
 @pytest.mark.interop
 @pytest.mark.parametrize("name", FORMATS)
 def test_both_drivers_give_the_same_table_for_random_changes(

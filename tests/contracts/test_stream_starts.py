@@ -204,7 +204,6 @@ def catalog(tmp_path: Path) -> tidelake.Catalog:
     return catalog
 
 
-@pytest.mark.daily(days=2)
 @pytest.mark.exhaustive(kept=8)
 @pytest.mark.sampled
 @pytest.mark.parametrize("read", [by_follow, by_micro_batches], ids=["follow", "micro-batches"])

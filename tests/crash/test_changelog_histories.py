@@ -32,7 +32,6 @@ from tidelake.table import Table
 from tidelake.writer import Writer
 
 
-@pytest.mark.daily(days=3)
 @dataclass(frozen=True, slots=True)
 class Happening:
     """rows: of a commit. trouble: comes in the call-th call of the file system."""
@@ -103,7 +102,6 @@ def test_applying_the_changelog_gives_the_table_after_any_fault(engine: Engine, 
     assert reported
 
 
-@pytest.mark.daily(days=3)
 @pytest.mark.exhaustive(kept=2)
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("engine", "producer"), AS_WRITTEN)

@@ -112,7 +112,6 @@ def test_each_life_does_what_its_name_says(kind: TableKind, has_rival: bool) -> 
     assert (0 in found.identifiers) is has_rival
 
 
-@pytest.mark.daily(days=2)
 @pytest.mark.exhaustive(kept=3)
 @pytest.mark.sampled
 @pytest.mark.parametrize(("kind", "has_rival"), SHORT)

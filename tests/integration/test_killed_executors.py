@@ -43,7 +43,6 @@ _WHAT: Final = {
 }
 
 
-@pytest.mark.daily(days=2)
 @pytest.mark.interop
 @pytest.mark.needs("Spark")
 @pytest.mark.parametrize(

@@ -20,7 +20,6 @@ _WORK_S: Final = 5.0
 _FILE_LINES: Final = 500
 
 
-@pytest.mark.daily(days=2)
 @pytest.mark.interop
 @pytest.mark.needs("Spark")
 @pytest.mark.parametrize(

@@ -35,7 +35,6 @@ WORK_S: Final = 2.0
 COMMITTING_SHARE: Final = 0.6  # of the kills: after something was committed; of the others some come while it starts
 
 
-@pytest.mark.daily(days=2)
 @dataclass
 class SourceTable:
     """name: of the table. rows: by id. columns: its texts. size: which NUMBERS come."""

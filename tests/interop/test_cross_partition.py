@@ -94,7 +94,6 @@ ENGINES: Final = {
 }
 
 
-@pytest.mark.daily(days=2)
 @pytest.mark.sampled
 @pytest.mark.parametrize("key", KEYS.values(), ids=list(KEYS))
 @pytest.mark.parametrize("options", ENGINES.values(), ids=list(ENGINES))

@@ -46,7 +46,6 @@ def check_same(table: SharedTable) -> pa.Table:
     return found
 
 
-@pytest.mark.daily(days=2)
 @pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.about)
 def test_the_same_commits_and_full_compactions_make_the_same_table(engine: Engine, new_table: NewTable) -> None:
     """Each side compacts its own: with files of other sizes they would pick others, and that can show in a row.

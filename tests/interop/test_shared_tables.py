@@ -11,7 +11,6 @@ from tests.interop.conftest import NewTable
 from tests.interop.layouts import LAYOUTS, Layout
 
 
-@pytest.mark.daily(days=2)
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.id)
 def test_several_writers_continue_one_table(layout: Layout, new_table: NewTable) -> None:
     table = new_table(

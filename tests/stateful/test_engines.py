@@ -328,7 +328,6 @@ def one_core(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 1)
 
 
-@pytest.mark.daily(days=2)
 @pytest.mark.exhaustive(kept=3)
 @pytest.mark.parametrize("about", MACHINES)
 def test_files_and_readers_agree_with_merging_row_by_row(about: str) -> None:

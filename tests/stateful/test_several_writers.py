@@ -456,7 +456,6 @@ def test_a_combination_is_tested_or_refused(engine: str, producer: str, buckets:
             pass
 
 
-@pytest.mark.daily(days=3)
 @pytest.mark.exhaustive(kept=5)
 @each_setting
 def test_several_writers_and_changes_from_outside_give_what_a_dictionary_gives(setting: Setting) -> None:

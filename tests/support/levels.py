@@ -5,8 +5,6 @@ Marks
     long          A test that takes minutes.
     exhaustive    A test of many slow cases. `make test` runs its first case (with `kept=5` five cases, spread over
                   all), so that each run checks the behaviour. The others are marked `interop`.
-    daily         Slow cases that resemble each other, with `daily(days)`. `make test-interop` runs those of the day:
-                  each runs once within so many days. `make test-long` runs all.
     sampled       A test with a loop over many cases.
 A test with an external service (external_services.py) needs no mark: `make test` runs one of its cases. All cases run
 if their folder is named by TIDELAKE_VECTORS, TIDELAKE_GOLDEN or TIDELAKE_RECORDED.
@@ -17,7 +15,9 @@ Random cases (Hypothesis): `make test` draws a fifth of them, `make test-interop
 Loops over cases: they have the same cases in each run, a fifth in `make test` and all in `make test-interop`. Pass
 their number to `rounds`, or a list of them to `sample`.
 
-TIDELAKE_TEST_DAY sets another day than today. Cases that are marked one by one can call `is_of_the_day`.
+`make test-interop DAYS=5` runs a fifth of its cases, others each day: each case runs once within five days. Cases that
+take long even so are marked one by one with the help of `is_of_the_day`; the others are `long`. TIDELAKE_TEST_DAY sets
+another day than today.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ HOOKS: Final = ("TIDELAKE_VECTORS", "TIDELAKE_GOLDEN", "TIDELAKE_RECORDED")
 PERCENT_IN_QUICK_RUNS: Final = 20
 PERCENT_IN_THOROUGH_RUNS: Final = 50
 DAY: Final = "TIDELAKE_TEST_DAY"
+DAYS: Final = "TIDELAKE_TEST_DAYS"
 CASES_WITH_A_PART: Final = 1
 
 # No deadline, because no test result may depend on time.
@@ -64,7 +65,7 @@ def stop_at_first_failure() -> None:
 
 
 def pytest_report_header() -> str:
-    return f"cases of the day: {DAY}={os.environ[DAY]}"
+    return f"cases of the day: {DAY}={os.environ[DAY]} {DAYS}={_share_of_days()}"
 
 
 def examples(count: int) -> int:
@@ -93,9 +94,17 @@ def sample(cases: Sequence[Case]) -> list[Case]:
 def is_of_the_day(number: int, days: int) -> bool:
     """Returns whether case `number` runs today. Each case runs once within `days` days.
 
-    All cases run if their folder is named by a hook.
+    All cases run if their folder is named by a hook. `make test-interop DAYS=…` chooses among all cases, too.
     """
+    return _share_of_days() > 1 or _is_today(number, days)
+
+
+def _is_today(number: int, days: int) -> bool:
     return any(os.environ.get(hook) for hook in HOOKS) or (int(os.environ[DAY]) + number) % days == 0
+
+
+def _share_of_days() -> int:
+    return int(os.environ.get(DAYS) or 1)
 
 
 def random_half(cases: Sequence[Case]) -> list[Case]:
@@ -123,18 +132,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             continue
         for item in left_to_interop(cases, kept):
             item.add_marker(pytest.mark.interop)
-    leave_to_other_days(items)
+    if (days := _share_of_days()) > 1:
+        leave_to_other_days(items, days)
 
 
-def leave_to_other_days(items: list[pytest.Item]) -> None:
-    """Mark the slow cases of other days as long. The name of a test decides on which day its first case runs."""
+def leave_to_other_days(items: list[pytest.Item], days: int) -> None:
+    """Mark the cases of other days as long. The name of a test decides on which day its first case runs."""
     numbers: defaultdict[str, int] = defaultdict(int)
     for item in items:
-        if _is_marked(item, "interop") and (mark := item.get_closest_marker("daily")) is not None:
-            test = item.nodeid.partition("[")[0]
-            if not is_of_the_day(crc32(test.encode()) + numbers[test], mark.kwargs["days"]):
-                item.add_marker(pytest.mark.long)
-            numbers[test] += 1
+        test = item.nodeid.partition("[")[0]
+        if not _is_today(crc32(test.encode()) + numbers[test], days):
+            item.add_marker(pytest.mark.long)
+        numbers[test] += 1
 
 
 def left_to_interop(cases: Sequence[Case], kept: int) -> list[Case]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from hypothesis import settings
 
 from tests.support.levels import (
     DAY,
+    DAYS,
     HOOKS,
     examples,
     is_of_the_day,
@@ -52,8 +55,8 @@ def test_each_kind_of_run_takes_its_share_of_the_cases(profile: str, drawn: list
 
 
 def test_each_case_runs_once_within_the_days_of_the_rotation(monkeypatch: pytest.MonkeyPatch) -> None:
-    for hook in HOOKS:
-        monkeypatch.delenv(hook, raising=False)
+    for variable in (*HOOKS, DAYS):
+        monkeypatch.delenv(variable, raising=False)
     days: dict[int, list[int]] = {}
     for day in range(739_000, 739_003):
         monkeypatch.setenv(DAY, str(day))
@@ -78,24 +81,20 @@ class Case:
         self.marks[mark.name] = mark.mark
 
 
-def test_slow_cases_are_spread_over_days_and_quick_ones_run_each_day(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_with_days_takes_each_case_once_within_them(monkeypatch: pytest.MonkeyPatch) -> None:
     for hook in HOOKS:
         monkeypatch.delenv(hook, raising=False)
-    daily = pytest.mark.daily(days=2)
-    runs: dict[str, int] = {}
-    for day in ("739000", "739001"):
-        monkeypatch.setenv(DAY, day)
-        cases = [Case(f"test.py::slow[{number}]", pytest.mark.interop, daily) for number in range(4)]
-        cases += [Case("test.py::slow[kept]", daily), Case("test.py::other", pytest.mark.interop)]
-        leave_to_other_days(cases)  # type: ignore[arg-type]
-        for case in cases:
-            runs[case.nodeid] = runs.get(case.nodeid, 0) + ("long" not in case.marks)
-        assert sum("long" in case.marks for case in cases) == 2
-    assert runs == {
-        **{f"test.py::slow[{number}]": 1 for number in range(4)},
-        "test.py::slow[kept]": 2,
-        "test.py::other": 2,
-    }
+    monkeypatch.setenv(DAYS, "5")
+    runs: Counter[str] = Counter()
+    for day in range(739_000, 739_005):
+        monkeypatch.setenv(DAY, str(day))
+        assert all(is_of_the_day(number, 2) for number in range(4))  # they are spread like all others
+        cases = [Case(f"test.py::slow[{number}]", pytest.mark.interop) for number in range(7)]
+        cases += [Case("test.py::other", pytest.mark.interop)]
+        leave_to_other_days(cases, 5)  # type: ignore[arg-type]
+        runs.update(case.nodeid for case in cases if "long" not in case.marks)
+    assert set(runs.values()) == {1}
+    assert len(runs) == 8
 
 
 def test_a_random_half_is_every_second_case_and_both_halves_are_drawn() -> None:

@@ -359,7 +359,6 @@ def truth() -> list[dict[str, Any]]:
     return world.rows()
 
 
-@pytest.mark.daily(days=2)
 @pytest.mark.interop
 @pytest.mark.sampled
 def test_the_next_run_recovers_from_a_crash_in_any_call() -> None:

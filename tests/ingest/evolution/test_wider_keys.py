@@ -98,7 +98,6 @@ def table_rewritten(world: EvolvingWorld) -> int | None:
     return Catalog(world.catalog).rewrite_table(TABLE, [UpdateColumnType("id", "BIGINT")])
 
 
-@pytest.mark.daily(days=2)
 @pytest.mark.interop
 @pytest.mark.sampled
 @KEYS

@@ -99,7 +99,6 @@ def case_name(function: Function) -> str:
     return " ".join([function.name, *function.options])
 
 
-@pytest.mark.daily(days=3)
 @pytest.mark.sampled
 @pytest.mark.exhaustive(kept=3)
 @pytest.mark.parametrize("function", FUNCTIONS, ids=case_name)
@@ -157,7 +156,6 @@ ENGINES: Final = (
 )
 
 
-@pytest.mark.daily(days=3)
 @pytest.mark.sampled
 @pytest.mark.exhaustive(kept=2)
 @pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.about)
