@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tidelake.checkpoint.epoch import EPOCH_PROPERTY, Epoch
-from tidelake.checkpoint.offsets import POSITION_PROPERTY, SourcePosition, position_to_text
+from tidelake.checkpoint.offsets import POSITION_PROPERTY, SourcePosition
 from tidelake.storage.commit.commit_message import CommitMessage, Committable
 
 
@@ -31,5 +31,5 @@ class TableCommittable:
 
     def to_storage(self) -> Committable:
         """Return the storage committable, with position and epoch as snapshot properties."""
-        properties = {POSITION_PROPERTY: position_to_text(self.position), EPOCH_PROPERTY: self.epoch.to_text()}
+        properties = {POSITION_PROPERTY: self.position.text, EPOCH_PROPERTY: self.epoch.to_text()}
         return Committable(self.identifier, self.messages, properties={**properties, **self.extra_properties})

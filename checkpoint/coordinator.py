@@ -242,12 +242,13 @@ class CheckpointCoordinator:
             where its last one ended.
         """
         self._state = next_state(self._state, CheckpointEvent.PREPARED)
+        positions = _NextPositions(identity)
         self._pending = {
             table: TableCommittable(
                 table,
                 self._identifier,
                 files,
-                self._published[table].with_identity(identity).advanced_to(self.read_position_of(table)),
+                positions.after(self._published[table], self.read_position_of(table)),
                 self._epoch,
                 self._extra_properties(table),
             )
@@ -274,3 +275,23 @@ class CheckpointCoordinator:
 
     def failed(self) -> None:
         self._state = next_state(self._state, CheckpointEvent.FAILED)
+
+
+class _NextPositions:
+    """The positions of a checkpoint's snapshots. Tables with the same position share the object: mostly all tables have
+    the same one, and each has an entry for every partition.
+    """
+
+    def __init__(self, identity: SourceIdentity) -> None:
+        self._identity = identity
+        self._following: dict[tuple[int, int], SourcePosition] = {}  # by ids of objects that the coordinator keeps
+        self._distinct: dict[int, SourcePosition] = {}
+
+    def after(self, published: SourcePosition, reached: Mapping[TopicPartition, int]) -> SourcePosition:
+        """Return the position that follows the published one."""
+        key = id(published), id(reached)
+        if (position := self._following.get(key)) is None:
+            position = published.with_identity(self._identity).advanced_to(reached)
+            same = self._distinct.setdefault(hash(frozenset(position.ranges.items())), position)
+            position = self._following[key] = same if same == position else position
+        return position

@@ -21,6 +21,7 @@ import json
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import groupby, pairwise
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -81,9 +82,11 @@ class RecoveryDecision:
     accepted_problems: Sequence[str] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SourcePosition:
     """The position of one snapshot of a pipeline in its source. Immutable.
+
+    Hundreds of tables may share one position of hundreds of partitions. So what is derived from it is kept.
 
     identity: the log that the offsets refer to.
     ranges: every partition that was ever read for the table, also partitions without new records (start == end).
@@ -101,10 +104,15 @@ class SourcePosition:
             if not 0 <= start <= end:
                 raise BadInput(f"{partition}: [{start}, {end}) is not a range of offsets")
 
-    @property
-    def ends(self) -> dict[TopicPartition, int]:
+    @cached_property
+    def ends(self) -> Mapping[TopicPartition, int]:
         """The next offset of each partition."""
         return {partition: end for partition, (_, end) in self.ranges.items()}
+
+    @cached_property
+    def text(self) -> str:
+        """The position as it stands in snapshots."""
+        return position_to_text(self)
 
     def with_partitions(self, starts: Mapping[TopicPartition, int]) -> SourcePosition:
         """Return the same position with additional partitions. Their reading begins at the given offsets."""

@@ -16,7 +16,7 @@ serve monitoring. A position that can't be proven is refused, never guessed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -86,7 +86,7 @@ def recover_table(
     problems = _chain_break_problems(table, table_state.own) + _routing_problems(
         table, routing_of(newest.properties, newest.path), routing
     )
-    read: dict[TopicPartition, int] = {}
+    read: Mapping[TopicPartition, int] = {}
     is_current = entry is not None and entry.is_current_for(newest)
     if is_current and not identity_changes(position.identity, progress.reached.identity):
         read = _of_table(progress.reached, routing).ends
@@ -238,7 +238,7 @@ def resume_offsets(positions: Iterable[SourcePosition]) -> dict[TopicPartition, 
     A table with a larger end drops the records below its own end.
     """
     smallest: dict[TopicPartition, int] = {}
-    for position in positions:
+    for position in {id(one): one for one in positions}.values():  # many tables share one
         for partition, end in position.ends.items():
             smallest[partition] = min(end, smallest.get(partition, end))
     return smallest

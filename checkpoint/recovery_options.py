@@ -72,9 +72,9 @@ def _offsets_after_loss(
         partitions = {*routed, *lost}
         if not partitions or any(p not in source.bounds and p not in lost for p in partitions):
             return None
-        ends = lost | {p: bounds.end for p, bounds in source.bounds.items() if p in partitions and p not in lost}
+        ends = dict(lost) | {p: bounds.end for p, bounds in source.bounds.items() if p in partitions and p not in lost}
         return {p: _within(source.bounds[p], end) if p in source.bounds else end for p, end in ends.items()}
-    offsets = recovered.position.ends
+    offsets = dict(recovered.position.ends)
     for problem in problems:
         if problem.kind is ProblemKind.ANOTHER_COMMIT_USER:
             continue
@@ -94,7 +94,7 @@ def rewound_offsets(
     kinds = {problem.kind for problem in problems}
     reached = _reached(problems) or {}
     unproven = {partition for problem in problems for partition in problem.partitions} - reached.keys()
-    ends = {} if kinds & POSITION_LOST else recovered.position.ends
+    ends = {} if kinds & POSITION_LOST else dict(recovered.position.ends)
     ends |= {p: max(end, ends.get(p, 0)) for p, end in reached.items()}
     return {p: end for p, end in ends.items() if p not in unproven} | dict(starts)
 

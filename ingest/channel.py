@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from itertools import takewhile
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
@@ -43,9 +44,13 @@ class Channel(Generic[T]):
     def __len__(self) -> int:
         return len(self._items)
 
-    def waiting(self) -> list[T]:
-        """Return the items that were not received yet, oldest first. They stay in the channel."""
-        return [item for item, _ in self._items]
+    def waiting(self, after: T | None = None) -> list[T]:
+        """Return the items that were not received yet, oldest first. They stay in the channel.
+
+        after: only what was sent after this item
+        """
+        newest_first = takewhile(lambda item: item is not after, (item for item, _ in reversed(self._items)))
+        return list(newest_first)[::-1]
 
     async def send(self, item: T, nbytes: int) -> None:
         """Append an item of `nbytes` as soon as the channel has room.

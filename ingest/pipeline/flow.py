@@ -107,7 +107,7 @@ class Flow:
         self._drained = asyncio.Event()  # all records that were read are written
         self._source_error: Exception | None = None
         self._read_task: asyncio.Task[None] | None = None
-        self._last_looked_at: RawBatch | None = None  # the last batch that was decoded ahead
+        self._last_looked_at: RawBatch | _DrainMarker | None = None  # the last batch that was decoded ahead
         self.is_stopping = False
         self._read_all = asyncio.Event()  # no more records are read from the source
         self._without_first_position: set[str] = set()
@@ -254,10 +254,9 @@ class Flow:
 
     def _not_looked_at(self, raw: Channel[RawBatch | _DrainMarker]) -> list[RawBatch]:
         """Return the waiting batches that were not decoded ahead before. Each is decoded ahead at most once."""
-        waiting = [batch for batch in raw.waiting() if isinstance(batch, RawBatch)]
-        seen = next((n for n, batch in enumerate(waiting, 1) if batch is self._last_looked_at), 0)
-        self._last_looked_at = waiting[-1] if waiting else None
-        return waiting[seen:]
+        waiting = raw.waiting(after=self._last_looked_at)
+        self._last_looked_at = waiting[-1] if waiting else self._last_looked_at
+        return [batch for batch in waiting if isinstance(batch, RawBatch)]
 
     async def _first_records_of(self, waiting: Sequence[RawBatch]) -> list[FirstRecords]:
         """Return the unrouted source tables of batches that are decoded later. An error is raised in their turn."""
@@ -269,6 +268,7 @@ class Flow:
         return found
 
     async def _write(self, decoded: Channel[_Decoded | _DrainMarker]) -> None:
+        last: _Decoded | _DrainMarker | None = None  # whose tables' states were read ahead
         async for item in decoded:
             async with self._writing_exclusively():
                 if isinstance(item, _DrainMarker):
@@ -276,8 +276,9 @@ class Flow:
                     if not item.starts.done():  # after a stop, no reader waits for it
                         item.starts.set_result(starts)
                     continue
-                waiting = [one.batch for one in decoded.waiting() if isinstance(one, _Decoded)]
-                await self._writes.restore_ahead([item.batch, *waiting])
+                new = decoded.waiting(after=last)
+                last = new[-1] if new else last
+                await self._writes.restore_ahead([one.batch for one in (item, *new) if isinstance(one, _Decoded)])
                 batch = PendingBatch(item.raw, item.batch, self._clock.now_ms(), routing=item.routing)
                 with self._observed.activity("writing a batch"):
                     await self._write_batch(batch)

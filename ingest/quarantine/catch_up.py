@@ -247,7 +247,7 @@ class _Attempt:
                 if newest is not None:
                     self._flow.coordinator.skip_identifiers(newest.identifier)
                 self._flow.coordinator.detach(self._table, position, joined.position.ends)
-                self._given = joined.position.ends
+                self._given = dict(joined.position.ends)
                 if opened is not None:
                     self._tables.sinks[self._table], target = opened
                     self._parts.quarantine.router.add_target(target)

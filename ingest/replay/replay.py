@@ -295,7 +295,7 @@ class DeadLetterReplay:
             writer.abort()
 
 
-def _ends(table: str, snapshot: Snapshot | None) -> dict[TopicPartition, int]:
+def _ends(table: str, snapshot: Snapshot | None) -> Mapping[TopicPartition, int]:
     text = None if snapshot is None else snapshot.properties.get(POSITION_PROPERTY)
     return {} if text is None else position_from_text(text, table).ends
 

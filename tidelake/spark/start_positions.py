@@ -98,7 +98,8 @@ def _reached(
         registered_id = commits.registered_id()
         latest = context.snapshots.latest()
         history = context.snapshots.backwards_from(latest) if latest is not None else ()
-        ends = table_position(summarize(one, table.name) for one in history if one.commit_user not in others).ends
+        own = (summarize(one, table.name) for one in history if one.commit_user not in others)
+        ends = dict(table_position(own).ends)
         newest = TableCommit(context, pipeline).latest_of_user()
         state = commits.read_state(newest, (), registered_id)
     recovered = recover_table(table.name, state, progress, routing)

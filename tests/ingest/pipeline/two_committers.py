@@ -167,7 +167,7 @@ class DriverWorld:
     # ------------------------------------------------------------ what is there
 
     @property
-    def ends(self) -> dict[TopicPartition, int]:
+    def ends(self) -> Mapping[TopicPartition, int]:
         context = self.context
         latest = (store := context.snapshots).latest()
         return table_position(summarize(s, TABLE) for s in (store.backwards_from(latest) if latest else ())).ends

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -38,7 +38,7 @@ class TableProgress:
     snapshots: int = 0
     kinds: Counter[RowKind] = field(default_factory=Counter)
     latest_changes: tuple[ShownChange, ...] = ()
-    ends: dict[TopicPartition, int] = field(default_factory=dict)
+    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
