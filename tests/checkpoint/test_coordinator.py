@@ -126,6 +126,22 @@ def test_a_table_ahead_of_the_others_does_not_fall_back() -> None:
     assert checkpoint(subject, "a", "b") == {"a": at(50), "b": at(30, start=10)}
 
 
+def test_tables_with_the_same_position_share_it_and_others_keep_their_own() -> None:
+    subject = coordinator(a=at(5), b=at(5), c=at(7), d=at(9))
+    for reached in (10, 20):
+        subject.record_write(P0, reached, nbytes=1, now_ms=0)
+        checkpoint(subject, "a", "b", "c", "d")
+    position = subject.positions
+    assert position["a"] is position["b"] is position["c"] is position["d"]
+    subject.record_write(P0, 30, nbytes=1, now_ms=0)
+    checkpoint(subject, "a", "b")  # c and d have no rows: their next range is longer
+    subject.record_write(P0, 40, nbytes=1, now_ms=0)
+    checkpoint(subject, "a", "b", "c", "d")
+    ranges = {table: position.ranges[P0] for table, position in subject.positions.items()}
+    assert ranges == {"a": (30, 40), "b": (30, 40), "c": (20, 40), "d": (20, 40)}
+    assert subject.positions["c"] is subject.positions["d"]
+
+
 def test_identifiers_continue_above_the_largest_of_all_tables() -> None:
     subject = coordinator(last_identifier=41)
     assert [subject.begin(now_ms=0), subject.identifier] == [42, 42]
