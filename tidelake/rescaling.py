@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from tidelake.compaction.compact_manager import compact_manager_factory
-from tidelake.errors import BadInput, CommitConflict
+from tidelake.errors import BadInput, CommitConflict, SnapshotExpired
 from tidelake.storage.commit.commit_message import Committable
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.commit.manifests.snapshot_files import delta_entries, live_entries
@@ -26,6 +26,7 @@ from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER, POSTPONE_BUCK
 from tidelake.storage.model.options import ChangelogProducer
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
+from tidelake.storage.read.expired_snapshots import raise_if_snapshot_expired
 from tidelake.storage.read.scan import TableScan
 from tidelake.storage.read.snapshot_reader import SnapshotReader
 from tidelake.storage.read.state_files import hides_level_0, is_read_first
@@ -73,9 +74,12 @@ def _partitions_of_other_numbers(
     """Return the live files of the partitions that have another number of buckets."""
     latest = context.snapshots.latest()
     found: dict[bytes, list[ManifestEntry]] = {}
-    for entry in live_entries(context, latest) if latest is not None else ():
-        if entry.bucket >= 0 and entry.total_buckets != number:
-            found.setdefault(entry.partition, []).append(entry)
+    if latest is None:
+        return found
+    with raise_if_snapshot_expired(context, latest.id):
+        for entry in live_entries(context, latest):
+            if entry.bucket >= 0 and entry.total_buckets != number:
+                found.setdefault(entry.partition, []).append(entry)
     if partition is None:
         return found
     return {one: found[one] for one in matching_partitions(found.keys(), [partition], context)}
@@ -94,11 +98,14 @@ def _overwrite_with_itself(context: TableContext, partition: bytes) -> None:
         guard = _unless_written(context, partition, base)
         commit = TableCommit(context, new_commit_user(context.options), guard=guard)
         try:
-            for batch in _rows(context, partition, base):
-                writer.write(batch)
+            with raise_if_snapshot_expired(context, base.id):
+                for batch in _rows(context, partition, base):
+                    writer.write(batch)
             messages = writer.prepare_commit(BATCH_COMMIT_IDENTIFIER)
-        except BaseException:
+        except BaseException as error:
             writer.abort()
+            if isinstance(error, SnapshotExpired) and attempt < _ATTEMPTS:
+                continue  # there is a newer one
             raise
         try:
             values = _values(context, partition)

@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from tidelake.errors import BadInput, SnapshotExpired
+from tidelake.errors import BadInput, CorruptFile, SnapshotExpired
 from tidelake.storage.base import env
 from tidelake.storage.base.clock import epoch_ms
+from tidelake.storage.base.logs import get_logger
 from tidelake.storage.commit.expire.branch_files import BranchFiles
 from tidelake.storage.commit.expire.deletion_plan import DeletionPlan, DeletionPlanner
 from tidelake.storage.commit.expire.retained_states import all_branches, state_lists
@@ -25,6 +26,8 @@ from tidelake.storage.model.options.maintenance_options import TagCreation
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.snapshots.tags import Tag, TagPeriod, tagged_snapshots
 from tidelake.storage.model.table import TableContext
+
+_log = get_logger(__name__)
 
 
 def create_tag(
@@ -186,7 +189,12 @@ def _delete_unnamed(context: TableContext, snapshot: Snapshot) -> DeletionPlan:
         return DeletionPlan()
     manifests = context.shared(ManifestStore)
     planner = DeletionPlanner(context, manifests)
-    plan = DeletionPlan(planner.live_data(snapshot))
+    try:
+        plan = DeletionPlan(planner.live_data(snapshot))
+    except CorruptFile as error:
+        # The tag was made too late: its snapshot's expiry had begun. It must be possible to delete such a tag, too.
+        _log.warning("files of a deleted tag stay, for the orphan cleaner", table=context.name, error=str(error))
+        return DeletionPlan()
     kept: set[str] = set()
     planner.lists(state_lists(snapshot), kept, plan)
     planner.index(snapshot, kept, plan)

@@ -126,6 +126,7 @@ class PrimaryKeyBucketWriter:
     """Writes a primary-key bucket. Every flush makes one sorted run on level 0.
 
     compactor: None: runs stay on level 0.
+    replaces: the commits will overwrite, and an overwrite has no changelog.
     """
 
     def __init__(
@@ -137,9 +138,11 @@ class PrimaryKeyBucketWriter:
         next_sequence_number: int,
         spill_directory: str | None,
         compactor: Compactor | None = None,
+        *,
+        replaces: bool = False,
     ) -> None:
         self._table_name = context.name
-        self._writes_changelog = context.options.changelog_producer is ChangelogProducer.INPUT
+        self._writes_changelog = context.options.changelog_producer is ChangelogProducer.INPUT and not replaces
         # The changelog needs every row as it arrived, but segments on disk are merged.
         self._may_spill = context.options.write_buffer_spillable and not self._writes_changelog
         self._waits_for_compaction = context.options.commit_force_compact

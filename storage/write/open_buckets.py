@@ -111,6 +111,7 @@ class OpenBuckets:
     given: the state of the table; None: it is read when the first bucket is opened. So opening a table writer costs
         nothing.
     known: returns the newest snapshot that is known, which has all commits of this writer; None if none is known.
+    replaces: the commits will overwrite.
     """
 
     def __init__(
@@ -122,8 +123,11 @@ class OpenBuckets:
         compactor_of: CompactorFactory | None,
         given: RestoredState | None,
         known: Callable[[], Snapshot | None] = lambda: None,
+        *,
+        replaces: bool = False,
     ) -> None:
         self._context = context
+        self._replaces = replaces
         self._total_buckets = Bucketing.of(context.schema, context.options).total_buckets
         self._merge_function = merge_function
         self._memory = memory
@@ -286,6 +290,7 @@ class OpenBuckets:
             record.next_sequence_number,
             self._spill_directory,
             factory and factory(context, bucket, self._content(record, is_new=is_new)),
+            replaces=self._replaces,
         )
 
     def _content(self, record: OpenBucket, *, is_new: bool) -> RestoredBucket:

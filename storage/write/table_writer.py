@@ -84,7 +84,14 @@ class TableWriter:
         compactor_of = compactor_factory_of(context, compactor_factory, replaces=replaces)
         given = RestoredState() if replaces else restored
         self._buckets = OpenBuckets(
-            context, self._merge_function, self._memory, spill_directory, compactor_of, given, known_snapshot
+            context,
+            self._merge_function,
+            self._memory,
+            spill_directory,
+            compactor_of,
+            given,
+            known_snapshot,
+            replaces=replaces,
         )
         self._compacts_replaced = replaces and compactor_of is not None
         self._due = DueCompactions(context, self._buckets, replaces=replaces)

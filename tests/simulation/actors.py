@@ -129,6 +129,8 @@ def writer_of(user: str, table: str) -> Callable[[Lake, Process, FileIO], None]:
     def write(lake: Lake, process: Process, io: FileIO) -> None:
         audited, random = lake.auditor.tables[table], lake.scheduler.random
         progress = lake.writers.setdefault((user, table), [0, False])  # identifier, whether it is planned
+        # A commit can be repeated until its snapshot expires.
+        progress[1] = progress[1] and not audited.is_forgotten(user, progress[0])
         writer = catalog_of(lake, io).table(table).writer(commit_user=user)
         try:
             while not lake.is_ending or progress[1]:

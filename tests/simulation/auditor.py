@@ -23,6 +23,7 @@ from tidelake.storage.commit.manifests.index_manifest import read_index_manifest
 from tidelake.storage.commit.manifests.manifest_store import ManifestStore
 from tidelake.storage.commit.manifests.snapshot_files import (
     changelog_entries,
+    changelog_list,
     live_entries,
     table_manifests,
 )
@@ -74,7 +75,7 @@ class AuditedTable:
     merge: Merge = newest
     has_log_rows: bool = False
     planned: dict[tuple[str, int], list[tuple[int, Values | None]]] = field(default_factory=dict)
-    committed: set[tuple[str, int]] = field(default_factory=set)
+    committed: dict[tuple[str, int], int] = field(default_factory=dict)  # to the snapshot
     written: Rows = field(default_factory=dict)
     from_log: Rows = field(default_factory=dict)
     ends: dict[TopicPartition, int] = field(default_factory=dict)
@@ -89,11 +90,17 @@ class AuditedTable:
     earliest: int = 1
     tags: dict[str, int] = field(default_factory=dict)
     branches: dict[str, frozenset[str]] = field(default_factory=dict)  # the files that each one needs
+    committed_names: set[str] = field(default_factory=set)  # the files of all states and changelogs
     audits: int = 0
 
     @property
     def truth(self) -> Rows:
         return {**self.from_log, **self.written}
+
+    def is_forgotten(self, user: str, identifier: int) -> bool:
+        """Whether the commit's snapshot has expired: a process that starts now can't know of it."""
+        number = self.committed.get((user, identifier))
+        return number is not None and number < self.earliest
 
     @property
     def needs_compaction(self) -> bool:
@@ -119,6 +126,7 @@ class Auditor:
         self._pending: list[tuple[AuditedTable, int]] = []
         store.on_written = self._written
         store.on_deleted = self._deleted
+        store.on_late = self._written_late
         self.finding: Finding | None = None
 
     def add(self, table: AuditedTable) -> None:
@@ -153,10 +161,29 @@ class Auditor:
         elif rest == "snapshot/EARLIEST":
             table.earliest = max(table.earliest, int(self._store.objects[path].data))
         elif rest.startswith("tag/tag-"):
-            table.tags[rest] = int(json.loads(self._store.objects[path].data)["id"])
+            number = int(json.loads(self._store.objects[path].data)["id"])
+            if self._is_kept(table, number):
+                table.tags[rest] = number
         elif (branch := _branch_of(rest)) is not None and is_new:
             number = int(json.loads(self._store.objects[path].data)["id"])
-            table.branches[branch] = table.branches.get(branch, frozenset()) | table.names_at.get(number, frozenset())
+            needed = table.names_at.get(number, frozenset()) | table.change_names_at.get(number, frozenset())
+            table.branches[branch] = table.branches.get(branch, frozenset()) | needed
+
+    def _is_kept(self, table: AuditedTable, number: int) -> bool:
+        return number >= table.earliest or number in table.tags.values()
+
+    def _written_late(self, path: str) -> None:
+        """Do what an operator must do if a put without an answer acts when the snapshot has expired: remove the file.
+
+        Nobody reads a snapshot below EARLIEST, but `verify` reports it. A tag that keeps nothing also stops the search
+        for orphans.
+        """
+        found = self._table_of(path)
+        if found is not None and found[1].startswith(("snapshot/snapshot-", "tag/tag-")):
+            table, rest = found
+            number = int(json.loads(self._store.objects[path].data)["id"])
+            if number < table.earliest and rest not in table.tags:
+                self._store.remove(path, "operator")
 
     def _deleted(self, path: str, by: str) -> None:
         found = self._table_of(path)
@@ -214,6 +241,7 @@ class Auditor:
         self._take_over(table, snapshot)
         files = live_entries(context, snapshot)
         table.names_at[number], table.change_names_at[number] = self._names(context, snapshot)
+        table.committed_names |= table.names_at[number] | table.change_names_at[number]
         has_level_0 = any(entry.file.level == 0 for entry in files)
         found: Rows | None = None
         if not (has_level_0 and table.needs_compaction):
@@ -252,7 +280,7 @@ class Auditor:
         if snapshot.commit_kind is CommitKind.APPEND and (user, identifier) in table.planned:
             if (user, identifier) in table.committed:
                 self._fail(table, number, f"{user} committed {identifier} twice")
-            table.committed.add((user, identifier))
+            table.committed[user, identifier] = number
             for key, values in table.planned[user, identifier]:
                 if values is None:
                     table.written.pop(key, None)
@@ -267,8 +295,8 @@ class Auditor:
         for entry in live_entries(context, snapshot):
             names |= {entry.file.file_name, *entry.file.extra_files}
         changes = {entry.file.file_name for entry in changelog_entries(context, snapshot)}
-        if snapshot.changelog_manifest_list is not None:
-            changes.add(snapshot.changelog_manifest_list)
+        if (listed := changelog_list(snapshot)) is not None:
+            changes |= {listed.name, *(meta.file_name for meta in store.read_list(listed))}
         if snapshot.index_manifest is not None:
             names.add(snapshot.index_manifest)
             names |= {entry.file.file_name for entry in read_index_manifest(context, snapshot.index_manifest)}
@@ -300,6 +328,30 @@ class Auditor:
 
     # ------------------------------------------------------------ the end
 
+    def check_leftovers(self, table: AuditedTable) -> None:
+        """Check that each process that met no fault committed its files, or removed them."""
+        for rest, by in self._files(table):
+            if rest.rpartition("/")[2] not in table.committed_names and by not in self._store.disturbed:
+                raise Finding(f"{table.name}: {by} met no fault, and left {rest}, which no snapshot has")
+
+    def check_nothing_unreferenced(self, table: AuditedTable) -> None:
+        """Check a table whose orphans were removed: only what a snapshot, a tag or a branch needs is there."""
+        kept = {number for number in table.names_at if number >= table.earliest} | set(table.tags.values())
+        needed = set[str]().union(
+            *(table.names_at[number] for number in kept),
+            *(names for number, names in table.change_names_at.items() if number >= table.earliest),
+            *table.branches.values(),
+        )
+        for rest, by in self._files(table):
+            if rest.rpartition("/")[2] not in needed:
+                raise Finding(f"{table.name}: {rest} of {by} is left, although nothing needs it")
+
+    def _files(self, table: AuditedTable) -> list[tuple[str, str]]:
+        """Return the files of rows, changes, indexes and manifests, each with the process that wrote it."""
+        found = [(path, self._table_of(path), one.by) for path, one in self._store.objects.items()]
+        ours = [(of[1], by) for path, of, by in found if of is not None and of[0] is table]
+        return [(rest, by) for rest, by in ours if rest.startswith(("bucket-", "manifest/", "index/"))]
+
     def check_end(self, table: AuditedTable) -> None:
         """Check a table that nobody writes any more."""
         context = self.context(table.name)
@@ -308,7 +360,7 @@ class Auditor:
             raise Finding(f"{table.name}: verify says {[str(problem) for problem in problems[:3]]}")
         if table.has_log_rows and not self._log.is_read(table.ends):
             raise Finding(f"{table.name}: it ends at {table.ends}, the log at {self._log.ends}")
-        missing = set(table.planned) - table.committed
+        missing = table.planned.keys() - table.committed.keys()
         if missing:
             raise Finding(f"{table.name}: {sorted(missing)[:3]} were never committed")
 

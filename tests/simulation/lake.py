@@ -23,11 +23,12 @@ from tests.simulation.store import ObjectStore, StoreClient, StoreFaults
 from tests.simulation.threads import ThreadKit, wait_until
 from tidelake.catalog import Catalog
 from tidelake.checkpoint.offsets import TopicPartition
-from tidelake.errors import TidelakeError
+from tidelake.errors import TidelakeError, WriterFenced
 from tidelake.ingest.pipeline.pipeline import Pipeline
 from tidelake.storage.catalog.filesystem import FileSystemCatalog
 from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.fileio.retrying import RetryingFileIO
+from tidelake.table import Table
 
 Actor = Callable[["Lake", Process, FileIO], None]
 
@@ -149,6 +150,8 @@ class Lake:
         except Exception as error:
             self.covered[f"{type(error).__name__}, {role}"] += 1
             self.scheduler.note(f"ends: {type(error).__name__}")
+            if isinstance(error, WriterFenced):  # its files stay if snapshots expired: then nobody knows who needs them
+                self.store.disturbed.add(process.name)
             if not may_happen(error):
                 assert self.scheduler.current is not None
                 self.scheduler.crashed(self.scheduler.current, error)
@@ -194,6 +197,7 @@ class Lake:
                 self.scheduler.yield_now()
             elif chance < 0.7 and "zombie" in self.swarm.actors:
                 self.covered["zombie, " + process.name.rpartition(" ")[0]] += 1
+                self.store.disturbed.add(process.name)
                 self.scheduler.freeze(process)
                 self.pause(random.choice((1_000, 60_000)))
                 self.scheduler.thaw(process)
@@ -208,6 +212,7 @@ class Lake:
             crashing, self.store.crashing = self.store.crashing, []
             for process in crashing:
                 if not process.is_dead:
+                    self.store.disturbed.add(process.name)
                     self.scheduler.note_of(process, "is killed")
                     self.scheduler.kill(process)
                     for alive in self._alive.values():
@@ -283,17 +288,28 @@ class Lake:
             raise Finding(f"a day after the last fault these still run: {left}, read: {self._is_read()}")
         self._raise()
         for name in (ORDERS, TOTALS):
+            table = self.auditor.tables[name]
+            self.auditor.check_leftovers(table)
             self.auditor.run(partial(self._settle, name))
             self.auditor.look()
             self._raise()
-            self.auditor.run(partial(self.auditor.check_end, self.auditor.tables[name]))
+            self.auditor.run(partial(self.auditor.check_end, table))
+            self.auditor.run(partial(self._clean, name))
+            self._raise()
+            self.auditor.check_nothing_unreferenced(table)
 
     def _settle(self, name: str) -> None:
-        """Compact all, keep one snapshot, remove orphans: then only what this snapshot and the tags need is there."""
-        io = StoreClient(self.store, self.auditor.process, is_quiet=True)
-        table = Catalog(FileSystemCatalog(io, self.warehouse)).table(name)
+        table = self._quiet_table(name)
         if table.context.snapshots.latest_id() is not None:
             table.compact(full=True)
+
+    def _clean(self, name: str) -> None:
+        """Remove orphans, whatever their age: nobody writes any more."""
+        self._quiet_table(name).clean_orphans(older_than_ms=0)
+
+    def _quiet_table(self, name: str) -> Table:
+        io = StoreClient(self.store, self.auditor.process, is_quiet=True)
+        return Catalog(FileSystemCatalog(io, self.warehouse)).table(name)
 
     def _raise(self) -> None:
         if self.auditor.finding is not None:

@@ -39,8 +39,11 @@ class StoreFaults:
 
 @dataclass(slots=True)
 class _Object:
+    """by: the process that wrote it first."""
+
     data: bytes
     modified_ms: int
+    by: str
 
 
 @dataclass
@@ -48,25 +51,29 @@ class ObjectStore:
     """The objects, and what happens to calls.
 
     on_written: called with the path and whether it is new, right after the object was written. on_deleted: with the
-        path and the name of the process, right after it vanished.
+        path and the name of the process, right after it vanished. on_late: also called, with the path, after a put that
+        acted when nobody waited for it any more.
     """
 
     scheduler: Scheduler
     faults: StoreFaults = field(default_factory=StoreFaults)
     on_written: Callable[[str, bool], None] = lambda path, is_new: None
     on_deleted: Callable[[str, str], None] = lambda path, by: None
+    on_late: Callable[[str], None] = lambda path: None
     objects: dict[str, _Object] = field(default_factory=dict)
     children: dict[str, dict[str, None]] = field(default_factory=dict)
     operations: int = 0
     tried: dict[str, int] = field(default_factory=dict)  # faults by name
     crashing: list[Process] = field(default_factory=list)
+    disturbed: set[str] = field(default_factory=set)  # processes that met a fault, or were killed
     late: list[tuple[int, str, bytes, str]] = field(default_factory=list)
 
     # ------------------------------------------------------------ objects
 
-    def put(self, path: str, data: bytes) -> None:
+    def put(self, path: str, data: bytes, by: str) -> None:
         is_new = path not in self.objects
-        self.objects[path] = _Object(data, self.scheduler.now_ns // 1_000_000)
+        first = by if is_new else self.objects[path].by
+        self.objects[path] = _Object(data, self.scheduler.now_ns // 1_000_000, first)
         if is_new:
             name = path
             while True:
@@ -104,9 +111,10 @@ class ObjectStore:
         due = [put for put in self.late if put[0] <= self.scheduler.now_ns]
         if due:
             self.late = [put for put in self.late if put[0] > self.scheduler.now_ns]
-            for _, path, data, _ in due:
+            for _, path, data, by in due:
                 if path not in self.objects:
-                    self.put(path, data)
+                    self.put(path, data, by)
+                    self.on_late(path)
 
     def count(self, fault: str) -> None:
         self.tried[fault] = self.tried.get(fault, 0) + 1
@@ -158,6 +166,7 @@ class StoreClient:
 
     def _fault(self, name: str, call: str, path: str, random: Random) -> str | None:
         store = self._store
+        store.disturbed.add(self._process.name)
         store.count(f"{name} {call}")
         store.scheduler.note(f"! {name}")
         if name == "crash before":
@@ -223,7 +232,7 @@ class StoreClient:
 
     def write(self, path: str, data: bytes, *, durable: bool = True) -> None:
         fault = self._begin("put", path)
-        self._store.put(path, bytes(data))
+        self._store.put(path, bytes(data), self._process.name)
         self._end(fault, path)
 
     def create_if_absent(self, path: str, data: bytes) -> bool:
@@ -235,7 +244,7 @@ class StoreClient:
             raise OSError(errno.ETIMEDOUT, "no answer yet (simulated)", path)
         is_created = path not in store.objects
         if is_created:
-            store.put(path, bytes(data))
+            store.put(path, bytes(data), self._process.name)
         self._end(fault, path)
         return is_created
 
@@ -265,7 +274,8 @@ class StoreClient:
         if not found:
             raise FileNotFoundError(errno.ENOENT, "there is no file below it", source)
         for path in found:
-            self._store.put(target + path.removeprefix(source), self._store.objects[path].data)
+            moved = self._store.objects[path]
+            self._store.put(target + path.removeprefix(source), moved.data, moved.by)
             self._store.remove(path, self._process.name)
 
 

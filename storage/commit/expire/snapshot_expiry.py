@@ -280,7 +280,12 @@ class SnapshotExpiry:
 
         If that is not enough, snapshots are deleted before the hint is written, smallest id first: the earliest
         remaining one can be read, with or without a hint. This is not done if their changelogs must still be written.
+
+        A hint that another expiry has moved further stays: readers would take its half-deleted snapshots for whole.
         """
+        hint = self._store.earliest_hint()
+        if hint is not None and hint > earliest_kept.id and self._store.exists(hint):
+            return False
         left = iter(() if changelogs_stay else expiring)
         lost_latest = False
         while True:
