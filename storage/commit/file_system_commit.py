@@ -14,10 +14,11 @@ Source: Java `catalog/RenamingSnapshotCommit.java`. The check after the creation
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import ClassVar
 
-from tidelake.errors import CommitOutcomeUnknown
+from tidelake.errors import CommitOutcomeUnknown, CorruptFile
 from tidelake.storage.commit.manifests.manifest_entry import Identity, ManifestEntry
 from tidelake.storage.commit.manifests.manifest_store import ManifestStore
 from tidelake.storage.commit.manifests.snapshot_files import base_list, delta_list, merged, table_manifests
@@ -66,18 +67,25 @@ class FileSystemSnapshotCommit:
         self, base: Snapshot | None, created: Sequence[Snapshot], doubtful: Snapshot | None
     ) -> Sequence[Snapshot]:
         """Return the snapshots, just found in the table, that belong to its history. Deletes the others, last first."""
-        questions = [partial(self._still_exists, snapshot) for snapshot in (base, *created[:-1])]
-        base_exists, *earlier_exist = run_requests(self._location, *questions)
+        questions = [partial(self._find, snapshot) for snapshot in (base, *created[:-1])]
+        found_base, *earlier = run_requests(self._location, *questions)
+        base_exists = base is not None and found_base == base
         if not base_exists and not self._is_in_history(created[-1], doubtful):
-            self._withdraw(created)
-            return ()
-        if not all(earlier_exist):  # replaced by a writer that excludes nobody: the next refresh says so
-            self._withdraw(created[1:])
-            return created[:1]
+            self._withdraw(created[-1:])
+            # Of several, the last may have come too late alone: those before it have to answer for themselves.
+            return self._confirm_or_withdraw(base, created[:-1], None) if created[:-1] else ()
+        for snapshot, found in zip(created[:-1], earlier, strict=True):
+            # Without a base, an earlier one that is missing expired, too: smallest ids first.
+            if found != snapshot and (base_exists or found is not None):
+                self._withdraw(created[1:])  # replaced by a writer that excludes nobody: the next refresh says so
+                return created[:1]
         return created
 
-    def _still_exists(self, snapshot: Snapshot | None) -> bool:
-        return snapshot is not None and self._snapshots.find(snapshot.id) == snapshot
+    def _find(self, snapshot: Snapshot | None) -> Snapshot | None:
+        return None if snapshot is None else self._snapshots.find(snapshot.id)
+
+    def _still_exists(self, snapshot: Snapshot) -> bool:
+        return self._find(snapshot) == snapshot
 
     def _withdraw(self, created: Sequence[Snapshot]) -> None:
         for snapshot in reversed(created):
@@ -102,10 +110,24 @@ class FileSystemSnapshotCommit:
             return self._is_built_on(successor, last)
         if successor is None and self._snapshots.exists(last.id):
             return False
+        if self._is_named_later(last, doubtful):
+            return True
         raise CommitOutcomeUnknown(
             f"{self._table_name}: snapshot {last.id} was published, but expired before it was known whether it is "
             "the table's next snapshot"
         )
+
+    def _is_named_later(self, expired: Snapshot, doubtful: Snapshot | None) -> bool:
+        """Return whether a later snapshot has a file that one which has expired added."""
+        delta = self._manifests.read_list(delta_list(expired))
+        added = _live(merged(self._manifests, delta, self._table_name))
+        for snapshot_id in (number for number in self._snapshots.ids() if number > expired.id):
+            later = self._snapshots.find(snapshot_id)
+            if later is not None and later != doubtful:
+                with suppress(CorruptFile, FileNotFoundError):  # it expires just now
+                    before = self._manifests.read_list(base_list(later))
+                    return not added.isdisjoint(_live(merged(self._manifests, before, self._table_name)))
+        return False
 
     def _is_built_on(self, successor: Snapshot, snapshot: Snapshot) -> bool:
         """Compare the names of manifests. If the manifests were merged in the meantime, compares the live files."""

@@ -300,7 +300,9 @@ class Lake:
 
     def _settle(self, name: str) -> None:
         table = self._quiet_table(name)
-        if table.context.snapshots.latest_id() is not None:
+        if (latest := table.context.snapshots.latest_id()) is not None:
+            # A process that slept may have written an outdated hint. The next commit corrects it, if there is one.
+            table.context.snapshots.hint_latest(latest)
             table.compact(full=True)
 
     def _clean(self, name: str) -> None:

@@ -529,20 +529,62 @@ def test_after_its_base_expired_the_next_snapshot_decides_the_outcome(
     assert {"ours", "theirs-1"} <= set(live_names(table))
 
 
-def test_a_commit_that_expired_before_it_was_verified_is_unknown(table: TableContext, io: FaultyFileIO) -> None:
+@pytest.mark.parametrize("is_compacted", [False, True], ids=["its file is in the table", "its file was compacted"])
+def test_a_commit_that_expired_before_it_was_verified_is_known_as_long_as_the_table_has_its_file(
+    is_compacted: bool,
+) -> None:
+    io, table = prepared()
     other = committer(seen_by_others(table), "other")
-    other.commit(Committable(0, [added("first")]))
 
     def fault(call: Call) -> None:
         created = any(map(creates_snapshot, io.calls))
-        if created and call.name == "read" and call.file_name == "snapshot-1" and store_of(table).exists(1):
-            for number in range(1, 5):
-                other.commit(Committable(number, [added(f"theirs-{number}")]))
-            expire_below(table, 5)
+        if created and call.name == "read" and call.file_name == "snapshot-3" and store_of(table).exists(3):
+            for number in range(3):
+                other.commit(Committable(number, [added(f"theirs-{number}", in_partition=partition("x"))]))
+            if is_compacted:
+                other.commit(Committable(3, [_compacted("ours", "theirs-0")]))
+                other.commit(Committable(4, [added("theirs-4", in_partition=partition("x"))]))
+            expire_below(table, store_of(table).ids()[-1])
 
     io.fault = fault
-    with pytest.raises(CommitOutcomeUnknown, match="snapshot 2 was published, but expired before"):
-        committer(table).commit(Committable(1, [added("ours")]))
+    ours = committer(table)
+    if is_compacted:
+        with pytest.raises(CommitOutcomeUnknown, match="snapshot 4 was published, but expired before"):
+            ours.commit(Committable(100, [added("ours", in_partition=partition("x"))]))
+    else:
+        assert ours.commit(Committable(100, [added("ours", in_partition=partition("x"))])) == 4
+        assert "ours" in live_names(table)
+    assert named_by_snapshots(table) <= metadata_files(table)
+
+
+def _compacted(*before: str) -> CommitMessage:
+    result = CompactResult(before=tuple(map(data_file, before)), after=(data_file("larger", rows=len(before)),))
+    return CommitMessage(BucketId(partition("x"), 0), CommitIncrement(compacted=result))
+
+
+def test_a_compaction_that_came_too_late_does_not_withdraw_the_rows_before_it() -> None:
+    """The writer slept between its rows and their compaction: others used its id, and the snapshots expired.
+
+    1 to 3 old   4 our rows   5 to 7 of others   →   1 to 6 expire   →   our compaction: 5, withdrawn, then 8
+    """
+    io, table = prepared()
+    others = seen_by_others(table)
+    other = committer(others, "other")
+    slept: list[Call] = []
+
+    def fault(call: Call) -> None:
+        if creates_snapshot(call) and call.file_name == "snapshot-5" and not slept:
+            slept.append(call)
+            for number in range(3):
+                other.commit(Committable(number, [added(f"theirs-{number}", in_partition=partition("x"))]))
+            expire_below(table, 7)
+
+    io.fault = fault
+    assert committer(table).commit(Committable(100, [_appended_and_compacted()])) == 8
+    assert slept
+    assert store_of(table).ids() == [7, 8]
+    assert set(live_names(table)) == {"merged", "old-2", "old-3", "theirs-0", "theirs-1", "theirs-2"}
+    assert named_by_snapshots(table) <= metadata_files(table)
 
 
 def test_a_stale_listing_does_not_make_a_first_snapshot_look_late(
