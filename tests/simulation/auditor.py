@@ -90,6 +90,8 @@ class AuditedTable:
     earliest: int = 1
     tags: dict[str, int] = field(default_factory=dict)
     branches: dict[str, frozenset[str]] = field(default_factory=dict)  # the files that each one needs
+    branch_numbers: dict[str, set[int]] = field(default_factory=dict)  # the snapshots of each
+    mentioned_at: dict[int, frozenset[str]] = field(default_factory=dict)  # by manifests
     committed_names: set[str] = field(default_factory=set)  # the files of all states and changelogs
     audits: int = 0
 
@@ -168,6 +170,7 @@ class Auditor:
             number = int(json.loads(self._store.objects[path].data)["id"])
             needed = table.names_at.get(number, frozenset()) | table.change_names_at.get(number, frozenset())
             table.branches[branch] = table.branches.get(branch, frozenset()) | needed
+            table.branch_numbers.setdefault(branch, set()).add(number)
 
     def _is_kept(self, table: AuditedTable, number: int) -> bool:
         return number >= table.earliest or number in table.tags.values()
@@ -241,6 +244,10 @@ class Auditor:
         self._take_over(table, snapshot)
         files = live_entries(context, snapshot)
         table.names_at[number], table.change_names_at[number] = self._names(context, snapshot)
+        manifests = context.shared(ManifestStore)
+        entries = (entry for part in manifests.read_all(table_manifests(manifests, snapshot)) for entry in part)
+        named = {name for entry in entries for name in (entry.file.file_name, *entry.file.extra_files)}
+        table.mentioned_at[number] = table.names_at[number] | table.change_names_at[number] | named
         table.committed_names |= table.names_at[number] | table.change_names_at[number]
         has_level_0 = any(entry.file.level == 0 for entry in files)
         found: Rows | None = None
@@ -335,16 +342,13 @@ class Auditor:
                 raise Finding(f"{table.name}: {by} met no fault, and left {rest}, which no snapshot has")
 
     def check_nothing_unreferenced(self, table: AuditedTable) -> None:
-        """Check a table whose orphans were removed: only what a snapshot, a tag or a branch needs is there."""
-        kept = {number for number in table.names_at if number >= table.earliest} | set(table.tags.values())
-        needed = set[str]().union(
-            *(table.names_at[number] for number in kept),
-            *(names for number, names in table.change_names_at.items() if number >= table.earliest),
-            *table.branches.values(),
-        )
+        """Check a table whose orphans were removed: only what a snapshot, a tag or a branch names is there."""
+        kept = {number for number in table.mentioned_at if number >= table.earliest} | set(table.tags.values())
+        kept = kept.union(*(table.branch_numbers[branch] for branch in table.branches))
+        named = set[str]().union(*(table.mentioned_at[number] for number in kept))
         for rest, by in self._files(table):
-            if rest.rpartition("/")[2] not in needed:
-                raise Finding(f"{table.name}: {rest} of {by} is left, although nothing needs it")
+            if rest.rpartition("/")[2] not in named:
+                raise Finding(f"{table.name}: {rest} of {by} is left, although nothing names it")
 
     def _files(self, table: AuditedTable) -> list[tuple[str, str]]:
         """Return the files of rows, changes, indexes and manifests, each with the process that wrote it."""

@@ -23,7 +23,7 @@ from tests.simulation.store import ObjectStore, StoreClient, StoreFaults
 from tests.simulation.threads import ThreadKit, wait_until
 from tidelake.catalog import Catalog
 from tidelake.checkpoint.offsets import TopicPartition
-from tidelake.errors import TidelakeError, WriterFenced
+from tidelake.errors import TidelakeError
 from tidelake.ingest.pipeline.pipeline import Pipeline
 from tidelake.storage.catalog.filesystem import FileSystemCatalog
 from tidelake.storage.fileio.base import FileIO
@@ -150,8 +150,7 @@ class Lake:
         except Exception as error:
             self.covered[f"{type(error).__name__}, {role}"] += 1
             self.scheduler.note(f"ends: {type(error).__name__}")
-            if isinstance(error, WriterFenced):  # its files stay if snapshots expired: then nobody knows who needs them
-                self.store.disturbed.add(process.name)
+            self.store.disturbed.add(process.name)  # files of a checkpoint that an error interrupts stay
             if not may_happen(error):
                 assert self.scheduler.current is not None
                 self.scheduler.crashed(self.scheduler.current, error)

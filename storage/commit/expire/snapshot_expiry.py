@@ -32,6 +32,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from tidelake.errors import CorruptFile
 from tidelake.storage.base.clock import epoch_ms
 from tidelake.storage.commit.expire.deletion_plan import DeletionPlan, DeletionPlanner, delete_empty_directories
 from tidelake.storage.commit.expire.file_references import References
@@ -162,7 +163,13 @@ class SnapshotExpiry:
         changelogs_stay = self.keeps_changelogs()
         if self._seen_references is None:
             self._seen_references = self._references.branches_and_tags()
-        plan = self._deletion_plan(expiring, earliest_kept, latest, changelogs_stay=changelogs_stay)
+        try:
+            plan = self._deletion_plan(expiring, earliest_kept, latest, changelogs_stay=changelogs_stay)
+        except (CorruptFile, FileNotFoundError):
+            if not self._is_overtaken(earliest_kept):
+                raise
+            self._earliest = None
+            return None
         if not self._remove(expiring, earliest_kept, plan, changelogs_stay=changelogs_stay):
             return None
         expired = ExpiryRound(begin, end, len(expiring), plan.data_files, plan.metadata_files)
@@ -275,6 +282,11 @@ class SnapshotExpiry:
             self._store.hint_latest(self._store.latest_id() or earliest_kept.id)
         return True
 
+    def _is_overtaken(self, earliest_kept: Snapshot) -> bool:
+        """Return whether another expiry goes further: it may delete what this snapshot names."""
+        hint = self._store.earliest_hint()
+        return hint is not None and hint > earliest_kept.id and self._store.exists(hint)
+
     def _move_hint(self, expiring: Sequence[Snapshot], earliest_kept: Snapshot, *, changelogs_stay: bool) -> bool:
         """Do step 1. Returns whether the hint LATEST was deleted to make room.
 
@@ -283,8 +295,7 @@ class SnapshotExpiry:
 
         A hint that another expiry has moved further stays: readers would take its half-deleted snapshots for whole.
         """
-        hint = self._store.earliest_hint()
-        if hint is not None and hint > earliest_kept.id and self._store.exists(hint):
+        if self._is_overtaken(earliest_kept):
             return False
         left = iter(() if changelogs_stay else expiring)
         lost_latest = False
