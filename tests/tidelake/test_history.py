@@ -12,6 +12,7 @@ import pytest
 
 import tidelake
 from tests.support.command_line import Call
+from tidelake.storage.commit.expire.retained_states import state_lists
 
 SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.int64())])
 
@@ -57,6 +58,19 @@ def test_a_tag_keeps_its_snapshot_until_it_is_deleted(table: tidelake.Table) -> 
     assert value_of(table) == 3
     with pytest.raises(tidelake.BadInput, match="no tag 'first'"):
         table.delete_tag("first")
+
+
+def test_a_tag_without_its_files_can_be_deleted(table: tidelake.Table, caplog: pytest.LogCaptureFixture) -> None:
+    """A put without an answer may create the tag when its snapshot has expired."""
+    table.create_tag("late", snapshot=1)
+    table.expire(retain_min=1, retain_max=1, retain_ms=0)
+    context = table.context
+    for manifest_list in state_lists(context.tags.get("late")):
+        context.io.delete(context.paths.manifest(manifest_list.name))
+    table = tidelake.open_catalog(str(Path(context.location).parents[1])).table(table.name)  # with empty caches
+    assert table.delete_tag("late") == 0
+    assert list(table.tags()) == []
+    assert "files of a deleted tag stay, for the orphan cleaner" in caplog.text
 
 
 def test_deleting_a_tag_of_an_existing_snapshot_deletes_no_file(table: tidelake.Table) -> None:

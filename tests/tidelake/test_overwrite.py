@@ -44,6 +44,18 @@ def rows_of(table: tidelake.Table, snapshot: int | None = None) -> Rows:
     return sorted(tuple(row.values()) for row in table.scan(snapshot=snapshot).to_arrow().to_pylist())
 
 
+@pytest.mark.parametrize("producer", ["none", "input", "lookup", "full-compaction"])
+def test_an_overwrite_leaves_no_file_that_no_snapshot_names(tmp_path: Path, producer: str) -> None:
+    """It has no changelog, so none is written for it."""
+    table = new_table(tmp_path, **{"bucket": "1", "changelog-producer": producer})
+    write(table, [NEW], 2, overwrite=True)
+    catalog = tidelake.open_catalog(str(tmp_path))
+    catalog.rescale_table(NAME, 2)
+    table = catalog.table(NAME)
+    assert rows_of(table) == [*BEFORE[:2], NEW]
+    assert table.clean_orphans(older_than_ms=0, dry_run=True).paths == ()
+
+
 @dataclass(frozen=True)
 class Case:
     id: str

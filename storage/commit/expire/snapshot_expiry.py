@@ -278,9 +278,16 @@ class SnapshotExpiry:
             if self._is_cancelled():
                 return False
             self._context.io.delete(self._context.paths.snapshot(snapshot.id))
+        self._correct_hint(earliest_kept.id)
         if lost_latest:
             self._store.hint_latest(self._store.latest_id() or earliest_kept.id)
         return True
+
+    def _correct_hint(self, earliest: int) -> None:
+        """Move the hint on if another expiry, which goes less far, has put it back meanwhile."""
+        hint = self._store.earliest_hint()
+        if hint is not None and hint < earliest:
+            self._store.hint_earliest(earliest)
 
     def _is_overtaken(self, earliest_kept: Snapshot) -> bool:
         """Return whether another expiry goes further: it may delete what this snapshot names."""
@@ -301,7 +308,10 @@ class SnapshotExpiry:
         lost_latest = False
         while True:
             try:
-                return self._store.hint_earliest(earliest_kept.id) or lost_latest
+                lost_latest = self._store.hint_earliest(earliest_kept.id) or lost_latest
+                if not self._store.exists(earliest_kept.id):  # another expiry, which went further, has ended meanwhile
+                    self._correct_hint(min(self._store.ids(), default=earliest_kept.id))
+                return lost_latest
             except OSError as error:
                 lost_latest = True
                 if not is_disk_full(error) or (snapshot := next(left, None)) is None:
