@@ -114,7 +114,8 @@ class FileSystemSnapshotCommit:
             return True
         raise CommitOutcomeUnknown(
             f"{self._table_name}: snapshot {last.id} was published, but expired before it was known whether it is "
-            "the table's next snapshot"
+            "the table's next snapshot. Nothing was deleted. Look whether its rows are in the table before you commit "
+            "them again; keep snapshots longer than a commit takes (snapshot.time-retained)"
         )
 
     def _is_named_later(self, expired: Snapshot, doubtful: Snapshot | None) -> bool:

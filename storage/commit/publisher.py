@@ -428,7 +428,8 @@ class Publisher:
             if found is None:
                 raise CommitOutcomeUnknown(
                     f"{self._context.name}: snapshot {prepared.snapshot.id} expired before it was known whether it is "
-                    "this commit"
+                    "this commit. Nothing was deleted. Look whether its rows are in the table before you commit them "
+                    "again; keep snapshots longer than a commit takes (snapshot.time-retained)"
                 )
             if found == prepared.snapshot:
                 return prepared

@@ -271,13 +271,20 @@ def alterer(lake: Lake, process: Process, io: FileIO) -> None:
 
 
 def rescale(lake: Lake, process: Process, io: FileIO) -> None:
-    """Changes the number of buckets of a table that has a fixed one."""
+    """Changes the number of buckets of a table that has a fixed one. What was interrupted is done again: until then
+    writers are refused.
+    """
     random = lake.scheduler.random
+    for table, number in list(lake.rescales.items()):
+        catalog_of(lake, io).rescale_table(table, number)
+        del lake.rescales[table]
     while not lake.is_ending:
         lake.pause(random.choice((60_000, 300_000)))
         table = _any_table(lake)
         if lake.auditor.tables[table].options["bucket"] != "-1":
-            catalog_of(lake, io).rescale_table(table, random.choice((1, 2, 3)))
+            lake.rescales[table] = number = random.choice((1, 2, 3))
+            catalog_of(lake, io).rescale_table(table, number)
+            del lake.rescales[table]
 
 
 def follower_of(name: str) -> Callable[[Lake, Process, FileIO], None]:

@@ -10,5 +10,8 @@ FAILED_ONCE: Final[tuple[tuple[int, int, str], ...]] = (
     (12, 1_000, "a commit beside an expiry was told of a corrupt file instead of a conflict"),
     (3, 600, "a start beside another start of the pipeline was told of a rollback"),
     (26, 1_000, "an orphan cleaner beside an expiry was told of a corrupt file"),
+    (317, 600, "a compaction beside an expiry was taken for replaced, and a live snapshot was deleted"),
+    (363, 600, "a compaction that came too late withdrew the rows before it, and their manifests were deleted"),
+    (35, 1_000, "an overwrite wrote a changelog that no snapshot names"),
     (7, 600, "a commit whose base expired, too, while buckets were compared, was told of a corrupt file"),
 )

@@ -92,6 +92,7 @@ class Lake:
         self.stops: dict[Process, Callable[[], None]] = {}
         self.pipelines: dict[Process, Pipeline] = {}
         self.writers: dict[tuple[str, str], list[int]] = {}
+        self.rescales: dict[str, int] = {}  # tables whose rescale may be unfinished, with the number of buckets
         self.copies: dict[str, dict[str, tuple[Rows, str | None]]] = {}
         self.records = 0
         self.values = 0
@@ -170,9 +171,13 @@ class Lake:
             self.scheduler.sleep(int(random.random() * random.choice(_RESTART_MS) * 1e6))
 
     def _has_work(self, role: str) -> bool:
-        """Return whether the actor must start once more: a log is not read, or it is unknown whether rows are there."""
+        """Return whether the actor must start once more: a log is not read, a rescale is not finished, or it is unknown
+        whether rows are there.
+        """
         if role == "pipeline":
             return not self._is_read()
+        if role == "rescale":
+            return bool(self.rescales)
         user = actors.USERS.get(role)
         return any(progress[1] for (one, _), progress in self.writers.items() if one == user)
 
