@@ -57,6 +57,7 @@ EXTRAS: Final = {
     "msk": "Kafka of Amazon MSK with IAM",
     "sketches": "the aggregate functions `theta_sketch` and `hll_sketch`",
     "openlineage": "OpenLineage events of pipelines",
+    "protobuf": "records in Protobuf",
     "telemetry": "spans of checkpoints and commits, for OpenTelemetry",
     "sql": "queries in the terminal, and materialized tables without Spark",
     "duckdb": "tables in DuckDB; the same packages as `sql`",

@@ -29,6 +29,7 @@ FORMATS: Final[Mapping[str, str]] = {
     "aws-dms-json": "tidelake.ingest.formats.envelopes.dms:DmsJson",
     "json": "tidelake.ingest.formats.envelopes.plain_json:PlainJson",
     "avro": "tidelake.ingest.formats.avro.plain_avro:PlainAvro",
+    "protobuf": "tidelake.ingest.formats.protobuf.plain_protobuf:PlainProtobuf",
     "csv": "tidelake.ingest.formats.envelopes.plain_csv:Csv",
 }
 """Format name to module and class."""
