@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
@@ -16,7 +17,8 @@ from typing import Final
 
 from google.protobuf import descriptor_pool
 from google.protobuf.descriptor import Descriptor
-from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+from google.protobuf.message import Error
 
 from tidelake.ingest.formats.values.json_text import BadValue
 
@@ -73,15 +75,25 @@ class SchemaFile:
 def compiled(text: str, imported: Mapping[str, str]) -> SchemaFile:
     """Return the message types of a schema.
 
-    imported: name of each imported file to its text. Those of Google's `protobuf` and Confluent are known.
+    text: the source of a file, or its descriptor in base64.
+    imported: name of each imported file to its text, in either form. Those of Google and Confluent are known.
 
     Raises BadValue for a schema that the compiler refuses.
     """
     with tempfile.TemporaryDirectory(prefix="tidelake-protobuf-") as folder:
+        described = FileDescriptorSet()
         for name, content in {**_KNOWN, **imported, MAIN: text}.items():
-            _write(Path(folder), name, content)
-        output = Path(folder) / "descriptors"
+            file = _described(content)
+            if file is None:
+                _write(Path(folder), name, content)
+            else:
+                file.name = name
+                described.file.append(file)
+        output, given = Path(folder) / "descriptors", Path(folder) / "given"
         options = ["--include_imports", f"--descriptor_set_out={output}", f"-I{folder}"]
+        if described.file:
+            given.write_bytes(described.SerializeToString())
+            options.append(f"--descriptor_set_in={given}")
         command = [sys.executable, "-m", "grpc_tools.protoc", *options, *_common_types(), MAIN]
         try:
             run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S, cwd=folder)
@@ -92,6 +104,18 @@ def compiled(text: str, imported: Mapping[str, str]) -> SchemaFile:
             problem = _PLACE.sub("", "; ".join(lines) or run.stderr)[:_MESSAGE_CHARACTERS_MAX]
             raise BadValue(f"the compiler of Protobuf refuses the schema: {problem.strip()}")
         return SchemaFile(FileDescriptorSet.FromString(output.read_bytes()))
+
+
+def _described(text: str) -> FileDescriptorProto | None:
+    """Return the file that the text encodes; None if it is the source of one.
+
+    Confluent's serializers for Python and .NET register encoded files. Not every registry gives their source.
+    """
+    try:
+        file = FileDescriptorProto.FromString(b64decode(text, validate=True))
+    except (ValueError, Error):
+        return None
+    return file if file.message_type or file.enum_type or file.dependency else None
 
 
 def _write(folder: Path, name: str, text: str) -> None:

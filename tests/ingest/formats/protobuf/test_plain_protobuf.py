@@ -1,13 +1,16 @@
 """Records in Protobuf with a schema in a registry: types, presence, references, bytes that are no record.
 
-Records are written by Google's library; the bytes of the frame are those of Confluent's serializers.
+Records are written by Google's library. `confluent.json` has records and schemas of Confluent's serializer for Python.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import sys
+from base64 import b64decode
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -267,6 +270,32 @@ def test_a_text_like_debeziums_placeholder_is_a_text(registry: SchemaRegistrySer
     rows, result = read(opened(registry), TYPES, value)
     assert rows[0]["name"] == "__debezium_unavailable_value"
     assert result.tables[0].unavailable is None
+
+
+RECORDED: Final = json.loads((Path(__file__).parent / "confluent.json").read_text(encoding="utf-8"))
+_OF_CONFLUENT: Final = [
+    {"id": 1, "note": "ä", "card": "visa", "cash": None, "tags": ["x", "y"], "counts": [("k", -1)], "big": 2**64 - 1},
+    {"id": 2, "note": None, "card": None, "cash": '{"units":5,"currency":"EUR"}', "tags": [], "counts": [], "big": 0},
+]
+
+
+@pytest.mark.parametrize("form", ["schemas", "sources"], ids=["encoded schemas", "source texts"])
+def test_records_of_confluents_own_serializer_are_read(registry: SchemaRegistryServer, form: str) -> None:
+    """It registers encoded descriptors. A registry may answer with these, or with the source that it makes of them."""
+    registry.schemas = {**RECORDED["schemas"], **RECORDED[form]}
+    registry.types, registry.references = RECORDED["types"], RECORDED["references"]
+    registry.subjects = RECORDED["subjects"]
+    values = [b64decode(record["value_base64"]) for record in RECORDED["records"]]
+    columns = {name: TYPES[name] for name in ("id", "card", "counts", "big", "at")}
+    columns |= {"note": "STRING", "cash": "STRING", "tags": "ARRAY<STRING>"}
+    rows, result = read(opened(registry), columns, *values[:2])
+    assert not result.failures
+    assert [{name: row[name] for name in _OF_CONFLUENT[0]} for row in rows] == _OF_CONFLUENT
+    assert [None if row["at"] is None else row["at"].timestamp() for row in rows] == [1_700_000_000, None]
+    rows, _ = read(opened(registry), {"name": "STRING"}, values[2], primary_key=())
+    assert rows == [{"name": "c"}]
+    rows, _ = read(opened(registry), {"sku": "STRING", "count": "BIGINT"}, values[3], primary_key=())
+    assert rows == [{"sku": "s", "count": 3}]
 
 
 PROTO2: Final = """
