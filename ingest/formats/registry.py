@@ -22,6 +22,7 @@ FORMATS: Final[Mapping[str, str]] = {
     "debezium-flattened-json": "tidelake.ingest.formats.debezium.flattened_json:FlattenedJson",
     "debezium-flattened-avro": "tidelake.ingest.formats.avro.flattened_avro:FlattenedAvro",
     "debezium-bson": "tidelake.ingest.formats.envelopes.debezium_bson:DebeziumBson",
+    "debezium-cloudevents": "tidelake.ingest.formats.debezium.cloud_events:DebeziumCloudEvents",
     "canal-json": "tidelake.ingest.formats.envelopes.canal:CanalJson",
     "maxwell-json": "tidelake.ingest.formats.envelopes.maxwell:MaxwellJson",
     "ogg-json": "tidelake.ingest.formats.envelopes.ogg:OggJson",

@@ -60,9 +60,9 @@ class PlainProtobuf(FormatWithRegistry):
 
     def decoder(self, target_of: TargetOf) -> Decoder:
         rows = self._rows()
-        from tidelake.ingest.formats.protobuf.protobuf_decoder import ProtobufDecoder  # noqa: PLC0415 - see `_rows`
+        from tidelake.ingest.formats.protobuf.protobuf_decoder import protobuf_decoder  # noqa: PLC0415 - see `_rows`
 
-        return ProtobufDecoder(target_of, rows, self.inexact_values)
+        return protobuf_decoder(target_of, rows, self.inexact_values)
 
     def infer_table(self, batch: RawBatch, row: int) -> InferredTable:
         try:

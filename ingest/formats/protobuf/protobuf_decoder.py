@@ -18,21 +18,16 @@ from google.protobuf.message_factory import GetMessageClass
 
 from tidelake.ingest.formats.avro.framing import VALUE_SCHEMA_HEADER, SchemaId, unframed
 from tidelake.ingest.formats.avro.schema_registry import SchemaRegistry
-from tidelake.ingest.formats.base import (
-    DecodedBatch,
-    DecodeFailure,
-    FailureKind,
-    Skipped,
-    TargetOf,
-)
+from tidelake.ingest.formats.base import TargetOf
 from tidelake.ingest.formats.connect_schema import ConnectSchema
+from tidelake.ingest.formats.debezium.converted_records import ConvertingDecoder
 from tidelake.ingest.formats.debezium.debezium_json_decoder import DebeziumJsonDecoder, InexactValues
 from tidelake.ingest.formats.protobuf.json_rows import RowType, row_type
 from tidelake.ingest.formats.protobuf.schema_files import SchemaFile, compiled
 from tidelake.ingest.formats.registry import other_format_hint
 from tidelake.ingest.formats.values.json_text import BadValue
 from tidelake.ingest.formats.values.unavailable_placeholders import NoPlaceholders
-from tidelake.ingest.raw_batch import Headers, RawBatch, binary_column
+from tidelake.ingest.raw_batch import Headers, RawBatch
 
 _VARINT_BYTES_MAX: Final = 5
 _PATH_MAX: Final = 100
@@ -109,45 +104,24 @@ class ProtobufRows:
         return found
 
 
-class ProtobufDecoder:
-    """The decoder of rows in Protobuf. See `tidelake.ingest.formats.base.Decoder`."""
+def protobuf_decoder(target_of: TargetOf, rows: ProtobufRows, inexact_values: InexactValues) -> ConvertingDecoder:
+    """Return the decoder of rows in Protobuf."""
 
-    def __init__(self, target_of: TargetOf, rows: ProtobufRows, inexact_values: InexactValues) -> None:
-        self._rows = rows
-        self._decoder = DebeziumJsonDecoder(
-            target_of, inexact_values=inexact_values, placeholders=NoPlaceholders(), columns_of=rows.columns_of
-        )
+    def as_json(value: bytes, headers: Headers) -> bytes:
+        try:
+            return rows.as_json(value, headers)
+        except BadValue as error:
+            raise BadValue(f"{error}{other_format_hint(value, '') if value[:1] == b'{' else ''}") from None
 
-    def decode(self, batch: RawBatch) -> DecodedBatch:
-        values: list[bytes | None] = []
-        failures: list[DecodeFailure] = []
-        for row, value in enumerate(batch.values.to_pylist()):
-            try:
-                values.append(None if value is None else self._rows.as_json(value, batch.headers.get(row, ())))
-            except BadValue as error:
-                values.append(None)
-                reason = f"{error}{other_format_hint(value, 'protobuf') if value[:1] == b'{' else ''}"
-                failures.append(DecodeFailure(row, int(batch.offsets[row]), FailureKind.BAD_RECORD, reason))
-        decoded = self._decoder.decode(_in_json(batch, values))
-        if not failures:
-            return decoded
-        skipped = dict(decoded.skipped)
-        skipped[Skipped.TOMBSTONE] -= len(failures)  # in JSON they have no value
-        return replace(
-            decoded,
-            failures=tuple(sorted((*decoded.failures, *failures), key=lambda failure: failure.row)),
-            skipped={kind: count for kind, count in skipped.items() if count},
-        )
-
-    def value_as_json(self, batch: RawBatch, row: int) -> bytes:
-        """Return a record's value as JSON. See `JsonView`."""
-        return self._rows.as_json(batch.values[row].as_py(), batch.headers.get(row, ()))
+    decoder = DebeziumJsonDecoder(
+        target_of, inexact_values=inexact_values, placeholders=NoPlaceholders(), columns_of=rows.columns_of
+    )
+    return ConvertingDecoder(decoder, as_json, _without_keys)
 
 
-def _in_json(batch: RawBatch, values: list[bytes | None]) -> RawBatch:
-    """Return the batch with other values, and without keys: they name no columns of rows."""
-    keys = pa.nulls(len(batch), pa.binary())
-    return replace(batch, values=binary_column(values), keys=keys, headers={})
+def _without_keys(batch: RawBatch) -> RawBatch:
+    """Return the batch without keys: they name no columns of rows."""
+    return replace(batch, keys=pa.nulls(len(batch), pa.binary()), headers={})
 
 
 def _message_path(data: bytes) -> tuple[tuple[int, ...], int]:

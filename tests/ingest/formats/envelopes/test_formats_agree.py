@@ -24,6 +24,7 @@ OTHERS = (
     "debezium-flattened-json",
     "debezium-flattened-avro",
     "debezium-bson",
+    "debezium-cloudevents",
     "avro",
     "protobuf",
     "csv",
