@@ -36,6 +36,9 @@ FORMATS: Final[Mapping[str, str]] = {
 """Format name to module and class."""
 
 
+_FRAME_BYTES: Final = 5  # before records that refer to their schema
+
+
 def capabilities_of(name: str) -> FormatCapabilities:
     """Return the capabilities of a format; none if no format has this name."""
     return format_class(name).CAPABILITIES if name in FORMATS else FormatCapabilities()
@@ -73,6 +76,11 @@ def other_format_hint(value: bytes, format_: str) -> str:
 
     It is only a hint: no record is decoded by a guess.
     """
+    if value[:1] == b"\0" and value[_FRAME_BYTES : _FRAME_BYTES + 1] == b"{":
+        return (
+            ". It looks like JSON in Confluent's frame: rows are read with `format: json` and `format_options: "
+            "{framing: confluent}`"
+        )
     if value[:1] == b"\0":
         return ". It looks like Avro in Confluent's wire format: set `format` to debezium-avro or avro"
     try:

@@ -273,7 +273,7 @@ def test_a_text_like_debeziums_placeholder_is_a_text(registry: SchemaRegistrySer
 
 
 RECORDED: Final = json.loads((Path(__file__).parent / "confluent.json").read_text(encoding="utf-8"))
-_OF_CONFLUENT: Final = [
+_OF_CONFLUENT: Final[list[dict[str, Any]]] = [
     {"id": 1, "note": "ä", "card": "visa", "cash": None, "tags": ["x", "y"], "counts": [("k", -1)], "big": 2**64 - 1},
     {"id": 2, "note": None, "card": None, "cash": '{"units":5,"currency":"EUR"}', "tags": [], "counts": [], "big": 0},
 ]
