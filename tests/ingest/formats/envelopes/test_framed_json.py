@@ -35,9 +35,8 @@ def test_a_table_is_derived_from_a_record_in_the_frame() -> None:
 
 def test_without_the_option_the_record_says_which_one_it_needs() -> None:
     batch = batch_of([Record(None, FRAME + b'{"id":1}')])
-    for name in ("json", "debezium-json"):
-        (failure,) = open_format(name, {}).decoder(lambda _: orders()).decode(batch).failures
-        assert "`format_options: {framing: confluent}`" in failure.reason
+    (failure,) = open_format("json", {}).decoder(lambda _: orders()).decode(batch).failures
+    assert "`format_options: {framing: confluent}`" in failure.reason
 
 
 def test_another_frame_is_refused_by_name() -> None:
