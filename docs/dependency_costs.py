@@ -56,6 +56,8 @@ EXTRAS: Final = {
     "aws": "profiles, SSO and assumed roles of AWS",
     "msk": "Kafka of Amazon MSK with IAM",
     "sketches": "the aggregate functions `theta_sketch` and `hll_sketch`",
+    "openlineage": "OpenLineage events of pipelines",
+    "protobuf": "records in Protobuf",
     "telemetry": "spans of checkpoints and commits, for OpenTelemetry",
     "sql": "queries in the terminal, and materialized tables without Spark",
     "duckdb": "tables in DuckDB; the same packages as `sql`",

@@ -68,6 +68,7 @@ def configuration() -> str:
         ("`quarantine`", "quarantine.", settings.QuarantineSettings),
         ("`write`", "write.", settings.WriteBufferSettings),
         ("`metrics`", "metrics.", settings.MetricsSettings),
+        ("`lineage`", "lineage.", settings.LineageSettings),
         ("`request_prices`", "request_prices.", settings.RequestPricesSettings),
     ):
         intro, texts = explained(kind)

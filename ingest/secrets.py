@@ -7,7 +7,8 @@ from typing import Final
 
 HIDDEN: Final = "***"
 SECRET_NAME: Final = re.compile(
-    r"pass|secret|token(?!.endpoint)|credential|access.?key|account.?key|user.?info|jaas|salt", re.IGNORECASE
+    r"pass|secret|token(?!.endpoint)|credential|access.?key|account.?key|api.?key|authorization|user.?info|jaas|salt",
+    re.IGNORECASE,
 )
 
 

@@ -292,6 +292,27 @@ class MetricsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     partitions_max: Positive = 2_000
 
 
+class LineageSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """OpenLineage events of the pipeline's runs: `pip install tidelake[openlineage]`. Without this section none are
+    sent. See [lineage](lineage.md).
+
+    transport: the `transport` of OpenLineage's Python client, unchanged, such as `{type: http, url: …}`; default: what
+        its variables (`OPENLINEAGE_URL`, `OPENLINEAGE__TRANSPORT`) and its file `openlineage.yml` say
+    namespace: namespace of the job; default: that of `OPENLINEAGE_NAMESPACE`, or `default`
+    name: name of the job; default: the name of the pipeline
+    interval_ms: least time between two RUNNING events
+    queue_events: how many events may wait to be sent; more are dropped, and counted
+    close_ms: how long the end of a run waits for events that are not sent yet
+    """
+
+    transport: Mapping[str, Any] = {}
+    namespace: Name | None = None
+    name: Name | None = None
+    interval_ms: Positive = 60_000
+    queue_events: Positive = 100
+    close_ms: NotNegative = 5_000
+
+
 class RequestPricesSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the object store charges for requests. `tidelake ingest plan shop.yaml --sample N` estimates with it.
     The defaults are those of Amazon S3 Standard in us-east-1. Deletions are free there.
@@ -326,6 +347,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     quarantine: what happens to tables that fail
     write: memory and disk for rows before they are written to files
     metrics: the HTTP endpoint with metrics, health and status of the pipeline
+    lineage: OpenLineage events of its runs; default: none
     request_prices: what the object store charges for requests; only `ingest plan` uses it
     """
 
@@ -344,6 +366,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     quarantine: QuarantineSettings = QuarantineSettings()
     write: WriteBufferSettings = WriteBufferSettings()
     metrics: MetricsSettings = MetricsSettings()
+    lineage: LineageSettings | None = None
     request_prices: RequestPricesSettings = RequestPricesSettings()
 
     @property

@@ -22,6 +22,7 @@ FORMATS: Final[Mapping[str, str]] = {
     "debezium-flattened-json": "tidelake.ingest.formats.debezium.flattened_json:FlattenedJson",
     "debezium-flattened-avro": "tidelake.ingest.formats.avro.flattened_avro:FlattenedAvro",
     "debezium-bson": "tidelake.ingest.formats.envelopes.debezium_bson:DebeziumBson",
+    "debezium-cloudevents": "tidelake.ingest.formats.debezium.cloud_events:DebeziumCloudEvents",
     "canal-json": "tidelake.ingest.formats.envelopes.canal:CanalJson",
     "maxwell-json": "tidelake.ingest.formats.envelopes.maxwell:MaxwellJson",
     "ogg-json": "tidelake.ingest.formats.envelopes.ogg:OggJson",
@@ -29,9 +30,13 @@ FORMATS: Final[Mapping[str, str]] = {
     "aws-dms-json": "tidelake.ingest.formats.envelopes.dms:DmsJson",
     "json": "tidelake.ingest.formats.envelopes.plain_json:PlainJson",
     "avro": "tidelake.ingest.formats.avro.plain_avro:PlainAvro",
+    "protobuf": "tidelake.ingest.formats.protobuf.plain_protobuf:PlainProtobuf",
     "csv": "tidelake.ingest.formats.envelopes.plain_csv:Csv",
 }
 """Format name to module and class."""
+
+
+_FRAME_BYTES: Final = 5  # before records that refer to their schema
 
 
 def capabilities_of(name: str) -> FormatCapabilities:
@@ -71,6 +76,11 @@ def other_format_hint(value: bytes, format_: str) -> str:
 
     It is only a hint: no record is decoded by a guess.
     """
+    if value[:1] == b"\0" and value[_FRAME_BYTES : _FRAME_BYTES + 1] == b"{":
+        return (
+            ". It looks like JSON in Confluent's frame: rows are read with `format: json` and `format_options: "
+            "{framing: confluent}`"
+        )
     if value[:1] == b"\0":
         return ". It looks like Avro in Confluent's wire format: set `format` to debezium-avro or avro"
     try:

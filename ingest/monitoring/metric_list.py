@@ -60,6 +60,12 @@ METRICS: Final = (
     ),
     Metric("skipped_records", "counter", "records skipped on purpose", ("kind",)),
     Metric("dead_letters", "counter", "records that became dead letters", ("code",)),
+    Metric(
+        "lineage_events",
+        "counter",
+        "OpenLineage events: `sent`, `failed` (the server or the client refused), `dropped` (too many waited)",
+        ("outcome",),
+    ),
     Metric("transactions_waiting", "gauge", "partitions whose last transaction may be incomplete"),
     Metric("transactions_split", "counter", "transactions that exceeded the wait limit, and may be committed in parts"),
     Metric("table_rows", "counter", "rows written, old images of updates included", _TABLE, "sum"),

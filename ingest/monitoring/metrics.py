@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 
 from tidelake.ingest.formats.base import FailureKind
 from tidelake.ingest.monitoring.metric_list import METRICS, OTHER, PREFIX, Metric
-from tidelake.ingest.monitoring.observations import RunObservations, TableObservation
+from tidelake.ingest.monitoring.observations import LINEAGE_OUTCOMES, RunObservations, TableObservation
 from tidelake.ingest.monitoring.readiness import not_ready
 from tidelake.storage.base.clock import epoch_ms
 from tidelake.storage.base.duration_histogram import DurationHistogram
@@ -90,6 +90,7 @@ class PipelineCollector(Collector):
             "source_lag_records": [(at, progress.lag) for at, progress in ending],
             "source_lag_seconds": [(at, progress.lag_ms(now_ms, now_epoch_ms) / 1000) for at, progress in ending],
             "skipped_records": [((kind,), count) for kind, count in sorted(observed.skipped.copy().items())],
+            "lineage_events": [((outcome,), observed.lineage_events[outcome]) for outcome in LINEAGE_OUTCOMES],
             "dead_letters": [((code,), count) for code, count in _with_all_codes(observed.dead_letters)],
         }
 

@@ -25,6 +25,10 @@ from tidelake.storage.base.duration_histogram import DurationHistogram
 from tidelake.storage.commit.commit_increment import CompactResult
 
 CHECKPOINTS_KEPT: Final = 60
+LINEAGE_SENT: Final = "sent"
+LINEAGE_FAILED: Final = "failed"
+LINEAGE_DROPPED: Final = "dropped"
+LINEAGE_OUTCOMES: Final = (LINEAGE_SENT, LINEAGE_FAILED, LINEAGE_DROPPED)
 
 
 @dataclass(slots=True)
@@ -98,6 +102,7 @@ class RunObservations:
     waiting_since_ms: monotonic time since which records have waited for a commit; None if none wait.
     problems: returns the reason of each table that is held back
     refusal: why the pipeline ended and waits for somebody's decision; None if it doesn't
+    lineage_events: OpenLineage events by outcome (LINEAGE_OUTCOMES)
     """
 
     interval_ms: int
@@ -122,6 +127,7 @@ class RunObservations:
     last_checkpoint_ms: int | None = None
     problems: Callable[[], Mapping[str, str]] = dict
     refusal: str | None = None
+    lineage_events: Counter[str] = field(default_factory=Counter)
     source_problem: str | None = None
     source_problem_since_ms: int | None = None
     _activities: dict[str, int] = field(default_factory=dict)

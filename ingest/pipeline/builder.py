@@ -12,6 +12,7 @@ from tidelake.checkpoint.coordinator import CheckpointPolicy
 from tidelake.checkpoint.offsets import TopicPartition
 from tidelake.checkpoint.routing import Routing
 from tidelake.compaction.scheduler import shared_scheduler
+from tidelake.errors import BadInput
 from tidelake.ingest.clock import Clock, SystemClock
 from tidelake.ingest.config.lower_case import format_of, lower_case_for_catalog
 from tidelake.ingest.dead_letter_table import DeadLetterTable, TableDeadLetters
@@ -43,7 +44,7 @@ from tidelake.ingest.quarantine.failures import TableScope, owner_of
 from tidelake.ingest.quarantine.quarantine import Quarantine
 from tidelake.ingest.quarantine.record_log import kept_sources
 from tidelake.ingest.raw_batch import RawBatch
-from tidelake.ingest.settings import Config, TableSettings
+from tidelake.ingest.settings import Config, LineageSettings, TableSettings
 from tidelake.ingest.source_settings import KafkaSettings
 from tidelake.ingest.sources.source import Earliest, Source, Start
 from tidelake.ingest.sources.whole_transactions import WholeTransactions
@@ -71,6 +72,8 @@ from tidelake.storage.write.memory_budget import MemoryBudget
 
 if TYPE_CHECKING:
     from tidelake.ingest.monitoring.monitor import PipelineMonitor
+    from tidelake.ingest.openlineage.run_reporter import RunReporter
+    from tidelake.ingest.openlineage.run_snapshot import TableOrigins
 
 _RUN_WORDS: Final = ("tidelake", "ingest", "run")
 DEFAULT_COMMAND: Final = " ".join([*_RUN_WORDS, "CONFIG"])
@@ -157,6 +160,7 @@ def build_pipeline(
     # Data from Kafka is received in the event loop's thread, so short work may run there, too.
     run_short: RunCpuBound = ShortTaskRunner() if isinstance(config.source, KafkaSettings) else run_cpu_bound
     checkpoint = config.checkpoint
+    lineage = TableLineage(tables.router.sources_of, configured.targets.document_ids)
     errors = ErrorPolicy(config.errors.tolerance, flags.skip, None if before is None else before.errors)
     pipeline = PipelineBuilder(
         source=_without_split_transactions(open_source(), config, observed),
@@ -175,7 +179,7 @@ def build_pipeline(
             ),
             configured.behaviors,
             configured.column_types,
-            TableLineage(tables.router.sources_of, configured.targets.document_ids),
+            lineage,
         ),
         moved=moved,
         dead_letters=_dead_letters(config, catalog, io, observed.clock),
@@ -201,6 +205,10 @@ def build_pipeline(
         run_decode=run_cpu_bound if format_.DECODING_BLOCKS else run_short,
         run_write=run_short,
     ).build()
+    if before is None and config.lineage is not None:
+        pipeline.reporter = _reporter(config, config.lineage, observed, io)
+    if config.lineage is not None:
+        pipeline.origins = _origins(tables.router, lineage, configured)
     pipeline.handover = Handover(memory, maintenance, observed, monitor, errors, tables.sinks, tables.settings)
     return pipeline
 
@@ -487,6 +495,27 @@ def _tables_at_once(config: Config) -> int:
     has_location = config.warehouse_options.get("metastore") != "rest"
     is_local = has_location and scheme_of(config.warehouse) == LOCAL_SCHEME
     return _LOCAL_PARALLELISM if is_local else _OBJECT_STORE_PARALLELISM
+
+
+def _reporter(config: Config, settings: LineageSettings, observed: RunObservations, io: FileIO | None) -> RunReporter:
+    """Return what reports the run to OpenLineage. Raises BadInput if the client refuses its transport."""
+    try:
+        from tidelake.ingest.openlineage.run_reporter import RunReporter  # noqa: PLC0415 - an optional package
+    except ImportError as error:
+        raise BadInput(
+            "`lineage` needs the package openlineage-python: `pip install 'tidelake[openlineage]'`"
+        ) from error
+
+    def open_io() -> FileIO:
+        return io or open_retrying_file_io(config.warehouse, config.warehouse_options)
+
+    return RunReporter(config, settings, observed, observed.clock, open_io)
+
+
+def _origins(router: TableRouter, lineage: TableLineage, configured: ConfiguredTables) -> TableOrigins:
+    from tidelake.ingest.openlineage.run_snapshot import TableOrigins  # noqa: PLC0415 - only if it is configured
+
+    return TableOrigins(router, lineage, configured.shapes, configured.derived)
 
 
 def _monitor(config: Config, observed: RunObservations, memory: MemoryBudget, command: str) -> PipelineMonitor | None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from contextlib import nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -41,6 +41,8 @@ from tidelake.storage.model.table import TableContext
 
 if TYPE_CHECKING:
     from tidelake.ingest.monitoring.monitor import PipelineMonitor
+    from tidelake.ingest.openlineage.run_reporter import RunReporter
+    from tidelake.ingest.openlineage.run_snapshot import TableOrigins
 
 _log = get_logger(__name__)
 
@@ -171,6 +173,8 @@ class Pipeline:
         self.observed = metrics.observed
         self.monitor = monitor
         self.handover: Handover | None = None
+        self.reporter: RunReporter | None = None
+        self.origins: TableOrigins | None = None
         self._replacement: _Replacement | None = None
         self._state = RunState.CREATED
         self._run_task: asyncio.Task[object] | None = None
@@ -220,7 +224,7 @@ class Pipeline:
         self._enter(RunEvent.STARTED)
         self._run_task = asyncio.current_task()
         try:
-            async with nullcontext() if self.monitor is None else self.monitor.running(_CurrentSource(self)):
+            async with self._monitoring(), self._reporting():
                 await self._work()
             self.metrics.ended = "stopped" if self._state is RunState.STOPPING else "end of source"
         except asyncio.CancelledError:
@@ -284,6 +288,16 @@ class Pipeline:
         self._state = next_run_state(self._state, event)
         self.observed.state = self._state.name
 
+    def _monitoring(self) -> AbstractAsyncContextManager[None]:
+        return nullcontext() if self.monitor is None else self.monitor.running(_CurrentSource(self))
+
+    def _reporting(self) -> AbstractAsyncContextManager[None]:
+        """Report the run to OpenLineage, if it is configured."""
+        if self.reporter is None:
+            return nullcontext()
+        self.reporter.contexts, self.reporter.origins = lambda: self.contexts, lambda: self.origins
+        return self.reporter.running()
+
     def _cancel(self) -> None:
         assert self._run_task is not None
         self._run_task.cancel()
@@ -300,6 +314,8 @@ class Pipeline:
         )
         self._enter(RunEvent.READING_BEGAN)
         self._reading_began = True
+        if self.reporter is not None:
+            self.reporter.reading_began()
         while self._state is RunState.RUNNING:
             try:
                 await self._flow.run(coordinator, recovered.starts, recovered.chosen)
@@ -361,7 +377,7 @@ class Pipeline:
             if name not in continued:
                 await run_uncancellable(sink.close)
         self._startup, self._flow, self.source = next_._startup, next_._flow, next_.source
-        self._sinks, self.handover = next_._sinks, next_.handover
+        self._sinks, self.handover, self.origins = next_._sinks, next_.handover, next_.origins
         self.observed.reading_changed(recovered.starts, next_.tables)
         if self.monitor is not None:
             for name in held.keys() - set(next_.tables):

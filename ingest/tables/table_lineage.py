@@ -146,6 +146,10 @@ class TableLineage:
         if of.topics is not None and topic not in of.topics:
             self._known[table] = of.with_names(topics=[topic])
 
+    def topics_of(self, table: str) -> frozenset[str] | None:
+        """Return the topics that the table has rows from; None: many, or unknown. This is fast."""
+        return self._known.get(table, SourceLineage()).topics
+
     def of(self, table: str) -> SourceLineage:
         of = self._known.get(table, SourceLineage()).with_names(tables=self._sources_of(table))
         return replace(of, ids=self._ids_of(table).to_members())

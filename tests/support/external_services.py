@@ -67,10 +67,14 @@ def _has_pytorch() -> bool:
     return run.stdout.strip() == f"{sys.version_info[:2]} True"
 
 
+OPENLINEAGE_SPEC: Final = "TIDELAKE_OPENLINEAGE_SPEC"
+"""Names the folder `spec` of OpenLineage's repository. Its schemas are not ours to keep."""
+
 FEATURES: Final[dict[str, tuple[Callable[[], bool], str]]] = {
     "a small disk": (_may_mount, "a system that lets users have mount namespaces"),
     "glibc": (lambda: platform.libc_ver()[0] == "glibc", "glibc"),
     "PyTorch": (_has_pytorch, "Debian's package python3-torch, and its version of Python"),
+    "OpenLineage's schemas": (lambda: OPENLINEAGE_SPEC in os.environ, f"its folder `spec` in {OPENLINEAGE_SPEC}"),
     "pyright": (lambda: find_spec("pyright") is not None, "pyright, of the extra dev"),
 }
 """What only some systems have: a check, and what the end of the run says that is needed."""

@@ -72,7 +72,8 @@ def schema_registry(recorded: Path | None = None, tls: ssl.SSLContext | None = N
     """recorded: a `schemas.json` whose ids it serves."""
     registry = SchemaRegistryServer()
     if recorded is not None:
-        registry.schemas = json.loads(recorded.read_text(encoding="utf-8"))["schemas"]
+        members = json.loads(recorded.read_text(encoding="utf-8"))
+        registry.schemas, registry.types = members["schemas"], members.get("types", {})
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

@@ -397,6 +397,13 @@ def check_settings(config: Config) -> None:
     softly = any(table.deletes == "soft" for table in config.tables)
     refused.append((softly, "deletes: soft", "Spark's tasks write a delete without the row that it deletes"))
     refused.append((any(t.paused for t in config.tables), "paused", "a Spark query has no quarantine"))
+    refused.append(
+        (
+            config.lineage is not None,
+            "lineage",
+            "Spark has its own OpenLineage listener (io.openlineage:openlineage-spark)",
+        )
+    )
     source = config.source
     if isinstance(source, KafkaSettings):
         stops_early = source.until_timestamp_ms is not None

@@ -39,6 +39,7 @@ _CONNECT_TIMEOUT_S: Final = 5.0
 _READ_TIMEOUT_S: Final = 10.0
 _BACKOFF: Final = ExponentialBackoff(200, 5_000)
 _TRANSIENT_ERRORS: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
+_AVRO: Final = "AVRO"  # the type of schemas that name none
 _REFUSED: Final = frozenset({401, 403})
 _ANSWER_BYTES_MAX: Final = 64 << 20
 _REFERENCES_MAX: Final = 200
@@ -51,15 +52,18 @@ class RegisteredSchema:
 
     text: the schema's JSON.
     references: the texts of schemas whose types it uses. Each follows the schemas that it uses itself.
+    names: the name by which each of these schemas is referred to: with Protobuf, that of the imported file.
     """
 
     text: str
     references: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
 
 
 class _Reference(msgspec.Struct):
     subject: str
     version: int
+    name: str = ""
 
 
 class _Answer(msgspec.Struct, rename={"schema_type": "schemaType"}):
@@ -76,6 +80,7 @@ class SchemaRegistry:
 
     sleep: waits for some seconds; tests replace it.
     clock: the monotonic time in seconds; tests replace it.
+    kind: the type of its schemas, as the registry names it; others are refused.
     """
 
     def __init__(
@@ -83,13 +88,15 @@ class SchemaRegistry:
         options: RegistryOptions,
         sleep: Callable[[float], None] = lambda wait_s: env.sleep(wait_s),
         clock: Callable[[], float] = lambda: env.monotonic_s(),
+        kind: str = _AVRO,
     ) -> None:
         if not options.urls:
             raise BadInput(
-                "Avro records refer to their schemas by id: set `schema_registry_url` in `format_options` to the "
-                "registry that the connector's converter writes to"
+                f"{kind.capitalize()} records refer to their schemas by id: set `schema_registry_url` in "
+                "`format_options` to the registry that the connector's converter writes to"
             )
         self._options = options
+        self._kind = kind
         self._sleep = sleep
         self._clock = clock
         self._schemas: dict[SchemaId, RegisteredSchema] = {}
@@ -115,14 +122,16 @@ class SchemaRegistry:
     def schema(self, id_: SchemaId) -> RegisteredSchema:
         """Return the schema of an id.
 
-        Raises BadValue for an id that is unknown to the registry or is not of an Avro schema. Raises
+        Raises BadValue for an id that is unknown to the registry or is of a schema of another type. Raises
         RegistryUnavailable if the registry does not answer in time, or rejects the request.
         """
         found = self._schemas.get(id_)
         if found is None:
             path = f"/schemas/ids/{id_}" if isinstance(id_, int) else f"/schemas/guids/{id_}"
             answer = self._answer(path, f"schema {id_}")
-            found = RegisteredSchema(answer.schema, self._references(answer, {}))
+            referred = self._references(answer, {})
+            names, texts = tuple(name for name, _ in referred), tuple(text for _, text in referred)
+            found = RegisteredSchema(answer.schema, texts, names)
             self._schemas[id_] = found
         return found
 
@@ -131,8 +140,9 @@ class SchemaRegistry:
         with suppress(BadValue):  # the registry answered
             self._get("/schemas/ids/1", "schema 1")
 
-    def _references(self, answer: _Answer, seen: dict[tuple[str, int], None]) -> tuple[str, ...]:
-        texts: list[str] = []
+    def _references(self, answer: _Answer, seen: dict[tuple[str, int], None]) -> tuple[tuple[str, str], ...]:
+        """Return name and text of each schema that is referred to."""
+        found: list[tuple[str, str]] = []
         for reference in answer.references or ():
             name = (reference.subject, reference.version)
             if name in seen:
@@ -142,16 +152,16 @@ class SchemaRegistry:
                 raise BadValue(f"the schema refers to more than {_REFERENCES_MAX} others")
             path = f"/subjects/{quote(reference.subject, safe='')}/versions/{reference.version}"
             referred = self._answer(path, f"version {reference.version} of {reference.subject}")
-            texts += [*self._references(referred, seen), referred.schema]
-        return tuple(texts)
+            found += [*self._references(referred, seen), (reference.name, referred.schema)]
+        return tuple(found)
 
     def _answer(self, path: str, what: str) -> _Answer:
         try:
             answer = _read_answer(self._get(path, what))
         except (msgspec.MsgspecError, UnicodeDecodeError) as e:
             raise BadValue(f"{what}: the answer of the schema registry does not have Confluent's form ({e})") from None
-        if answer.schema_type not in (None, "AVRO"):
-            raise BadValue(f"{what} is a schema of {answer.schema_type}, not of Avro")
+        if (answer.schema_type or _AVRO) != self._kind:
+            raise BadValue(f"{what} is a schema of {answer.schema_type or _AVRO}, not of {self._kind.capitalize()}")
         return answer
 
     def _get(self, path: str, what: str) -> bytes:

@@ -7,6 +7,7 @@ fails are read one by one (`row_decoder`). Both ways give the same rows. The row
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,7 +20,7 @@ from tidelake.ingest.formats.assumptions import Assumption, assumptions
 from tidelake.ingest.formats.base import DecodedBatch, Skipped, Target, TargetOf
 from tidelake.ingest.formats.columnar import COLUMNAR_FAILURES
 from tidelake.ingest.formats.concatenated_json import concatenate_objects, split_rows
-from tidelake.ingest.formats.connect_schema import ConnectorSettings, source_type
+from tidelake.ingest.formats.connect_schema import ConnectorSettings, ConnectSchema, source_type
 from tidelake.ingest.formats.debezium.cells import has_cells, is_plain, value_type
 from tidelake.ingest.formats.debezium.columnar_decoder import ColumnarDecoder
 from tidelake.ingest.formats.debezium.debezium_envelope import (
@@ -38,12 +39,13 @@ from tidelake.ingest.formats.found_rows import DecodeState
 from tidelake.ingest.formats.record_schema import RecordSchema, RecordSchemaKey
 from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.ingest.formats.values.json_text import BadValue
-from tidelake.ingest.formats.values.unavailable_placeholders import UnavailablePlaceholders
+from tidelake.ingest.formats.values.unavailable_placeholders import Placeholders, UnavailablePlaceholders
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.storage.base.logs import get_logger
 
 Truncates: TypeAlias = Literal["apply", "fail", "skip"]
 InexactValues: TypeAlias = Literal["fail", "round"]
+ColumnsOf: TypeAlias = Callable[[bytes], Sequence[ConnectSchema]]
 
 # A chunk's structs should fit in the processor's cache: 4,096 records of 800 bytes decode 1.6 times as fast as 100,000.
 CHUNK_RECORDS_MAX: Final = 4_096
@@ -90,6 +92,8 @@ class DebeziumJsonDecoder:
     truncates: `skip` counts records with op `t` as skipped. Otherwise they are failures, and for `apply` a pipeline may
         truncate the table.
     inexact_values: whether a value with more digits than its column's type is a failure (`fail`) or is rounded.
+    placeholders: the placeholders of values that records leave out; None for those of the connector's settings.
+    columns_of: returns the columns of the row images from the member `schema` of records. Raises BadValue.
     """
 
     def __init__(
@@ -98,9 +102,15 @@ class DebeziumJsonDecoder:
         settings: ConnectorSettings | None = None,
         truncates: Truncates = "fail",
         inexact_values: InexactValues = "fail",
+        placeholders: Placeholders | None = None,
+        columns_of: ColumnsOf = lambda schema: image_schema(schema).fields,
     ) -> None:
         self._target_of = target_of
         self._settings = settings or ConnectorSettings()
+        self._placeholders: Placeholders = placeholders or UnavailablePlaceholders(
+            self._settings.unavailable_value_placeholder
+        )
+        self._columns_of = columns_of
         self._fail_on_truncate = truncates != "skip"
         self._rounds = inexact_values == "round"
         self._known: dict[_Key, _KnownSchema] = {}
@@ -245,7 +255,7 @@ class DebeziumJsonDecoder:
     def _new(self, key: _Key, target: Target) -> _KnownSchema:
         if key.schema is None:
             self._log_assumptions(target, key.connector)
-        fields = () if key.schema is None else image_schema(key.schema).fields
+        fields = () if key.schema is None else self._columns_of(key.schema)
         typed = value_type if has_cells(key.connector) else lambda source: source
         record_schema = RecordSchema(
             target,
@@ -253,7 +263,7 @@ class DebeziumJsonDecoder:
             key.key_columns,
             key.connector,
             self._settings,
-            placeholders=UnavailablePlaceholders(self._settings.unavailable_value_placeholder),
+            placeholders=self._placeholders,
             rounds=self._rounds,
         )
         columnar = None

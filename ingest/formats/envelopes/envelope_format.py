@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 from tidelake.errors import TableNotInferred
-from tidelake.ingest.formats.base import InferredTable, TargetOf
+from tidelake.ingest.formats.base import Decoder, InferredTable, TargetOf
 from tidelake.ingest.formats.connect_schema import JSON_VALUE, SourceType
 from tidelake.ingest.formats.envelopes.envelope import Envelope, Op
 from tidelake.ingest.formats.envelopes.envelope_decoder import EnvelopeDecoder
@@ -43,7 +43,7 @@ class EnvelopeFormat:
     def with_options(cls, options: Mapping[str, Any]) -> Self:
         return cls(EnvelopeOptions.parsed(cls.NAME, options, has_partial_rows=cls.ENVELOPE.OMITTED is not None))
 
-    def decoder(self, target_of: TargetOf) -> EnvelopeDecoder:
+    def decoder(self, target_of: TargetOf) -> Decoder:
         return self.DECODER(
             target_of, self.reader(), self.options, OmittedColumns.of(self.ENVELOPE, self.options.omitted)
         )

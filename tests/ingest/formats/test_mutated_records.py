@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from tests.ingest.formats.debezium.changes import Record, batch_of, orders
+from tests.ingest.formats.debezium.test_cloud_events import cloud_event
 from tests.ingest.formats.envelopes.histories import RENDERED, SCHEMA, Change, debezium, plain_json
 from tests.support.cases import recorded_bytes, recorded_lines, recording
 from tests.support.change_replay import recorded_batches, target_of
@@ -134,6 +135,14 @@ def materials(name: str) -> list[Material]:
         values = [b"\0\0\0\0\1" + bytes([2 * number, 2, 4]) + b"ab" + marks[number % 2] for number in range(60)]
         records = [Record(None, value) for value in values]
         found.append(Material(name, records, orders({"id": "BIGINT", "note": "STRING"}), {}, schemas))
+    if name == "debezium-cloudevents":
+        records = [Record(record.key, cloud_event(record.value or b"null")) for record in debezium(_HISTORY)]
+        found.append(Material(name, records, target, {}))
+    if name == "protobuf":
+        schemas = Path(__file__).parent / "protobuf" / "schemas.json"
+        values = [b"\0\0\0\0\1\0\x08" + bytes([number]) + b"\x12\x02ab\x1a\x02\x01\x02" for number in range(60)]
+        columns = {"id": "BIGINT", "note": "STRING", "n": "ARRAY<INT>"}
+        found.append(Material(name, [Record(None, value) for value in values], orders(columns), {}, schemas))
     if name == "avro":
         fields = [{"name": "id", "type": "long"}, {"name": "note", "type": ["null", "string"]}]
         schema = json.dumps({"type": "record", "name": "Row", "fields": fields})

@@ -161,6 +161,8 @@ async def test_every_metric_matches_the_run(tmp_path: Path, new_ms: int) -> None
         assert labelled(samples, "tidelake_skipped_records_total") == {("table not configured",): 1}
         letters = {(kind.name,): int(kind is FailureKind.BAD_RECORD) for kind in FailureKind}
         assert labelled(samples, "tidelake_dead_letters_total") == letters
+        outcomes = {("sent",): 0, ("failed",): 0, ("dropped",): 0}
+        assert labelled(samples, "tidelake_lineage_events_total") == outcomes
         assert of_tables("table_rows_total") == {"db.orders": 6, "db.customers": 5}
         assert of_tables("table_snapshot_id") == {name: facts["snapshot_id"] for name, facts in tables.items()}
         assert of_tables("table_commits_total") == of_tables("table_commit_attempts_total")

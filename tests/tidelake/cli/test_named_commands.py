@@ -45,8 +45,10 @@ OTHER_OPTIONS: Final = frozenset(
         "--check",
         "--data",
         "--deploy-mode",
+        "--descriptor",  # protoc: --descriptor_set_out
         "--files",
         "--forever",
+        "--include",  # protoc: --include_imports
         "--py-files",
         "--properties-file",
         "--off",

@@ -263,6 +263,11 @@ def test_settings_of_a_table_unsupported_on_spark_are_refused(
         pipeline_query.check_settings(structs.replace(settings, tables=shaped))
 
 
+def test_lineage_is_refused_because_spark_has_its_own(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedFeature, match=r"lineage: Spark has its own OpenLineage listener"):
+        pipeline_query.check_settings(config(tmp_path, "lineage: {transport: {type: http, url: 'http://l'}}"))
+
+
 @pytest.mark.parametrize(
     "options", ["binary_handling_mod: hex", "binary_handling_mode: octal", "truncates: Fail", "truncates: null"]
 )

@@ -209,6 +209,7 @@ def _print_plan(out: CommandOutput, planned: dict[str, Any], *, details: bool) -
         ("bad records", f"tolerance: {settings['errors']['tolerance']}"),
         *((("left out", planned["omitted"]),) if planned["omitted"] else ()),
         ("schema", _schema_evolution_text([*planned["tables"], *planned["new_tables"]])),
+        *((("lineage", _lineage_text(settings["lineage"], planned["pipeline"])),) if settings["lineage"] else ()),
         ("lag", _lag_text(planned["lag"])),
         ("last one", f"checkpoint {planned['last_checkpoint'] or 'none: this pipeline has never committed'}"),
     ):
@@ -259,6 +260,15 @@ def _schema_evolution_text(tables: Sequence[dict[str, Any]]) -> str:
     if len(set(texts.values())) == 1:
         return str(next(iter(texts.values())))
     return "\n".join(f"{name}: {text}" for name, text in texts.items())
+
+
+def _lineage_text(lineage: dict[str, Any], pipeline: str) -> str:
+    from tidelake.ingest.openlineage.dataset_names import without_credentials
+
+    transport = lineage["transport"]
+    where = transport.get("url") or transport.get("topic") or ""
+    to = f"by {transport['type']}{f' to {where}' if where else ''}" if "type" in transport else "as OPENLINEAGE_… say"
+    return f"OpenLineage, job {lineage['name'] or pipeline}, {without_credentials(to)}"
 
 
 def _lag_text(lag: dict[str, dict[int, int]] | None) -> str:

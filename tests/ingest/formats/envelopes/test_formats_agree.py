@@ -19,7 +19,16 @@ from tidelake.ingest.formats.registry import FORMATS, open_format
 
 DEBEZIUM = ("debezium-json",)
 # Whose records are no envelopes of JSON with typed rows: they have tests of their own.
-OTHERS = ("debezium-avro", "debezium-flattened-json", "debezium-flattened-avro", "debezium-bson", "avro", "csv")
+OTHERS = (
+    "debezium-avro",
+    "debezium-flattened-json",
+    "debezium-flattened-avro",
+    "debezium-bson",
+    "debezium-cloudevents",
+    "avro",
+    "protobuf",
+    "csv",
+)
 
 
 def test_every_format_takes_part_in_the_comparison() -> None:

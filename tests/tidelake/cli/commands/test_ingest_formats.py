@@ -67,7 +67,7 @@ def test_every_format_without_samples_is_listed() -> None:
     unsampled = FORMATS.keys() - set(SAMPLED)
     what_to_do = "add messages to tests/recorded/formats/<name>, or list it here"
     flattened = {"debezium-flattened-json", "debezium-flattened-avro"}  # the records of these captures, flattened
-    assert unsampled == {"debezium-json", "avro", "csv", *flattened}, what_to_do
+    assert unsampled == {"debezium-json", "debezium-cloudevents", "avro", "protobuf", "csv", *flattened}, what_to_do
 
 
 @pytest.mark.parametrize(
@@ -75,6 +75,7 @@ def test_every_format_without_samples_is_listed() -> None:
     [
         ("debezium-avro", "set `schema_registry_url` in `format_options`"),
         ("avro", "set `schema_registry_url` in `format_options`"),
+        ("protobuf", "set `schema_registry_url` in `format_options`"),
         ("csv", "set `columns` in `format_options`"),
     ],
 )

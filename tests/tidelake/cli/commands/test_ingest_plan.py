@@ -36,6 +36,18 @@ def test_plan_and_run_show_the_same_error(call: Call, tmp_path: Path) -> None:
     assert not (tmp_path / "lake").exists()
 
 
+def test_plan_says_where_lineage_goes_without_secrets(call: Call, tmp_path: Path) -> None:
+    path = write_config(tmp_path, "{name: shop.t}")
+    auth = "auth: {type: api_key, apiKey: never-shown}"
+    path.write_text(
+        f"{path.read_text()}lineage: {{transport: {{type: http, url: 'http://u:p-w@marquez:5000', {auth}}}}}\n"
+    )
+    planned, as_json = call("ingest", "plan", path), call("ingest", "plan", path, "--json")
+    assert "OpenLineage, job shop, by http to http://marquez:5000" in planned.out
+    assert "never-shown" not in planned.out + as_json.out
+    assert "p-w" not in planned.out
+
+
 def test_plan_shows_each_difference_and_run_refuses_them(call: Call, tmp_path: Path) -> None:
     catalog = tidelake.open_catalog(str(tmp_path / "lake"))
     catalog.create_database("shop")

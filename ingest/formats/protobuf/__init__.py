@@ -1,0 +1,1 @@
+"""Records in Protobuf. Only this package imports Protobuf's library, an optional package."""
