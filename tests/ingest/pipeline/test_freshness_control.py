@@ -266,3 +266,21 @@ def test_any_steps_of_a_load_that_allows_the_target_settle(steps: Sequence[tuple
         settled = phase[SETTLES_AFTER:]
         assert turns(settled, settled[0].state.interval_ms) == 0
         assert len({one.state.interval_ms for one in settled}) == 1
+
+
+def test_a_store_that_is_slow_at_every_fifth_checkpoint_makes_no_interval_swing() -> None:
+    loads = [Load(4), Load(1, store_ms=1_200)] * 20
+    intervals = [one.state.interval_ms for phase in Simulation().run(loads) for one in phase]
+    assert len(set(intervals[SETTLES_AFTER:])) == 1, intervals
+
+
+@pytest.mark.parametrize(("checkpoints", "binds"), [(2, Binding.NOTHING), (3, Binding.STORE)], ids=["two", "three"])
+def test_only_three_checkpoints_in_a_row_say_that_something_binds(checkpoints: int, binds: Binding) -> None:
+    simulation = Simulation()
+    simulation.run([CALM, Load(checkpoints, store_ms=4_000)])
+    assert simulation.state.binds is binds
+
+
+def test_the_wait_for_the_checkpoint_before_is_no_delay_of_the_source() -> None:
+    state = decided(GOAL.first_state(3_750), CheckpointSample(3_750, 400, upstream_ms=20), GOAL)
+    assert decided(state, CheckpointSample(3_350, 400, upstream_ms=420), GOAL).upstream_ms == (20, 20)
