@@ -165,9 +165,8 @@ def decided(before: FreshnessState, sample: CheckpointSample, goal: FreshnessGoa
     """Return the state after a checkpoint."""
     upstream = before.upstream_ms
     if sample.upstream_ms is not None:
-        waited_ms = (
-            before.took_ms[-1] if before.took_ms else 0
-        )  # for the checkpoint before, which the interval contains
+        # The interval contains the checkpoint before, which the record waited for.
+        waited_ms = before.took_ms[-1] if before.took_ms else 0
         upstream = (*upstream, max(0, sample.upstream_ms - waited_ms))
     learnt = replace(
         before,
