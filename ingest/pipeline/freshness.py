@@ -37,7 +37,7 @@ _MEASUREMENTS_MAX: Final = 600
 REMEDIES: Final = {
     Binding.SOURCE: "records arrive late: look at what produces them (docs/runbook.md, Freshness is missed)",
     Binding.CPU: "give the process more processors, or share the tables among more pipelines",
-    Binding.STORE: "look at the store and the network, give the tables fewer buckets, or raise the target",
+    Binding.STORE: "look at the store, the network and what else runs here; fewer buckets or a longer target help, too",
     Binding.COMPACTION: "compact with `tidelake table compact` in a process of its own, or give the process processors",
     Binding.COST: "raise `freshness.price_an_hour_max` or the target",
 }
