@@ -93,8 +93,8 @@ class FreshnessKeeper:
         self._measured: deque[_Counters] = deque([self._counters()], maxlen=_MEASUREMENTS_MAX)
         self._begun = self._last = self._measured[0]
         self._held_bytes = 0
-        self._commits: dict[str, int] = {}
         observed = parts.observed
+        self._commits = {name: table.commits for name, table in list(observed.tables.items())}
         observed.stall_tolerance_ms = max(READY_TOLERANCE_MS, 2 * goal.target_ms)
         observed.interval_ms = interval_ms
         observed.freshness = self._shown = FreshnessObservation(
