@@ -84,8 +84,8 @@ def test_a_promised_freshness_is_shown_with_what_binds_and_what_an_hour_costs(
     serve(observed)
     shown = call("ingest", "status", config, "--url", f"http://127.0.0.1:{port}").out
     assert (
-        "freshness 7.0 s of 5 s for shop.orders · a checkpoint every 8,000 ms · store binds: a checkpoint takes 4.0 s · "
-        "an hour costs 1,500 requests (0.0052 EUR), 3.0 MiB"
+        "freshness 7.0 s of 5 s for shop.orders · a checkpoint every 8,000 ms · store binds: a checkpoint takes 4.0 s "
+        "· an hour costs 1,500 requests (0.0052 EUR), 3.0 MiB"
     ) in " ".join(shown.split())
 
 
