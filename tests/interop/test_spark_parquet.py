@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 REFUSED: Final = {
-    "time": "TIME is milliseconds in the file, and Spark 4.1's own type is microseconds",
+    "time": "TIME is milliseconds in the file, and Spark's own is microseconds",
 }
 """Types that Spark's reader refuses, and why."""
 CUT: Final = "Spark's times have microseconds: it cuts the nanoseconds of INT96"
