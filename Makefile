@@ -88,6 +88,20 @@ test-long: $(VENV)/.development tools ## the tests that take minutes each, and a
 	@tools/require-java
 	@$(call pytest,-m 'long or hypothesis' --hypothesis-profile=long)
 
+# The tests in which others read our tables, and we theirs (tests/support/conformance.py).
+CONFORMANCE := tests/golden/test_golden_tables.py tests/storage/commit/iceberg/test_readers.py \
+	$(patsubst %,tests/interop/test_%.py,aggregate_functions changelogs cross_partition data_evolution data_files \
+	deletion_vectors duckdb_iceberg dynamic_buckets file_indexes manifest_formats merge_engines order_of_rows \
+	postponed_buckets row_tracking schema_evolution shared_tables spark_parquet table_life types variants)
+
+.PHONY: conformance
+conformance: $(VENV)/.development tools ## let all other readers read our tables, and write docs/conformance.md
+	$(call title,'pytest of what others read')
+	@tools/require-java
+	@mkdir -p build; export TIDELAKE_CONFORMANCE=1 TIDELAKE_TEST_DAY=0; \
+		$(call pytest,-m 'not long' --junitxml=build/conformance.xml $(CONFORMANCE))
+	@$(BIN)/python docs/conformance.py build/conformance.xml
+
 .PHONY: mutate
 mutate: $(VENV)/.development ## make mistakes in modules that decide, and list those that no test notices
 	@$(BIN)/python -m tests.mutation

@@ -26,9 +26,11 @@ from tidelake.storage.commit.commit_message import CommitMessage
 from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CheckpointPolicy:
     """Upper bounds for the records that are read again after a crash, counted from the first uncommitted record.
+
+    Interval and bytes may change while the pipeline runs.
 
     interval_ms: the time from the start of one checkpoint to the start of the next, while records arrive without a
         break. So the duration of a checkpoint does not add to the staleness that readers see. If a checkpoint takes
@@ -207,6 +209,11 @@ class CheckpointCoordinator:
         self._identifier = max(self._identifier, used)
 
     # ------------------------------------------------------------ checkpoints
+
+    @property
+    def oldest_written_ms(self) -> int | None:
+        """When the first record since the last checkpoint was written; None if none was."""
+        return self._oldest_ms
 
     def due_in_ms(self, now_ms: int) -> int | None:
         """Return the time until a checkpoint is due.

@@ -31,11 +31,18 @@ class ScheduledTask(Generic[T]):
     """Work that waits for its turn, runs, or has ended.
 
     awaited: called before a caller waits for the result
+    waited: called afterwards, with the seconds that it waited
     """
 
-    def __init__(self, work: Callable[[IsCancelled], T], awaited: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        work: Callable[[IsCancelled], T],
+        awaited: Callable[[], None] = lambda: None,
+        waited: Callable[[float], None] = lambda _: None,
+    ) -> None:
         self._work = work
         self._awaited = awaited
+        self._waited = waited
         self._cancelled = env.Event()
         self._future: env.Future[T] = env.Future()
         self.ran_s = 0.0  # set at the end
@@ -46,9 +53,14 @@ class ScheduledTask(Generic[T]):
 
     def result(self) -> T:
         """Wait for the end. Raises the error of the work; CancelledError if it was cancelled before it started."""
-        if not self._future.done():
-            self._awaited()
-        return self._future.result()
+        if self._future.done():
+            return self._future.result()
+        self._awaited()
+        began_s = env.monotonic_s()
+        try:
+            return self._future.result()
+        finally:
+            self._waited(env.monotonic_s() - began_s)
 
     def cancel(self) -> None:
         """Cancel without waiting for the end. Calling it again, or after the end, has no effect."""
@@ -97,6 +109,7 @@ class CompactionScheduler:
         self._numbers = count(1)
         self._waiting: OrderedDict[str, deque[ScheduledTask[object]]] = OrderedDict()  # by table; the first one is next
         self._paused_until_s = 0.0  # of the monotonic clock
+        self.waited_s = 0.0  # how long callers waited for results, all together
         self._lock = env.Condition()
 
     @property
@@ -117,7 +130,7 @@ class CompactionScheduler:
 
         Raises RuntimeError if the system can't start a thread; the work is then dropped.
         """
-        task: ScheduledTask[T] = ScheduledTask(work, self.resume)
+        task: ScheduledTask[T] = ScheduledTask(work, self.resume, self._count_wait)
         with self._lock:
             if self._running < self._threads:
                 self._running += 1
@@ -145,6 +158,10 @@ class CompactionScheduler:
         with self._lock:
             self._paused_until_s = 0.0
             self._lock.notify_all()
+
+    def _count_wait(self, waited_s: float) -> None:
+        with self._lock:
+            self.waited_s += waited_s
 
     def _run(self) -> None:
         while (task := self._next()) is not None:

@@ -62,6 +62,8 @@ def configuration() -> str:
         ("`tables[].source_tables`", "tables[].source_tables.", settings.SourceTablesSettings),
         ("`schema_evolution`", "schema_evolution.", settings.SchemaEvolutionSettings),
         ("`checkpoint`", "checkpoint.", settings.CheckpointSettings),
+        ("`freshness`", "freshness.", settings.PipelineFreshnessSettings),
+        ("`tables[].freshness`", "tables[].freshness.", settings.FreshnessSettings),
         ("`errors`", "errors.", settings.ErrorSettings),
         ("`errors.dead_letters`, as a mapping", "errors.dead_letters.", settings.DeadLetterTableSettings),
         ("`moved_rows`", "moved_rows.", settings.MovedRowsSettings),

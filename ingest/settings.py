@@ -75,6 +75,33 @@ class SourceTablesSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
     lower_case: bool = False
 
 
+TargetMs = Annotated[int, msgspec.Meta(ge=200, le=86_400_000)]
+
+
+class FreshnessSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How fresh the table is kept. See [freshness](performance.md#freshness-as-a-promise).
+
+    target_ms: age of a record when its row becomes visible, at most. Checkpoints are the pipeline's, so the smallest
+        target of all its tables rules
+    """
+
+    target_ms: TargetMs
+
+
+class PipelineFreshnessSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How fresh the tables are kept. With a target the pipeline chooses when it commits and compacts, and says what it
+    changed and why. See [freshness](performance.md#freshness-as-a-promise).
+
+    target_ms: age of a record when its row becomes visible, at most; for tables without a target of their own. Default:
+        no target, and a checkpoint every `checkpoint.interval_ms`
+    price_an_hour_max: what the requests of an hour may cost, by `request_prices`; in an object store only. The pipeline
+        commits less often than the target needs rather than exceed it
+    """
+
+    target_ms: TargetMs | None = None
+    price_an_hour_max: Annotated[float, msgspec.Meta(gt=0)] | None = None
+
+
 class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One table of the pipeline, or many.
 
@@ -114,6 +141,7 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     deleted_at_column: name of that column
     paused: whether the table is paused: its records wait in the quarantine until this is false again
     schema_evolution: what happens to the table when the source's columns change; default: as for the pipeline
+    freshness: how fresh the table is kept; default: as for the pipeline
     source_tables: for an entry that stands for many tables: its source tables, and the names of their tables
     """
 
@@ -143,6 +171,7 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     deleted_at_column: Name = "deleted_at"
     paused: bool = False
     schema_evolution: SchemaEvolutionSettings | None = None
+    freshness: FreshnessSettings | None = None
     source_tables: SourceTablesSettings | None = None
 
     @property
@@ -183,7 +212,8 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 class CheckpointSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """When written rows are committed: at the first of these.
 
-    interval_ms: time from the start of one checkpoint to the start of the next; after a pause, from the first record
+    interval_ms: time from the start of one checkpoint to the start of the next; after a pause, from the first record.
+        Refused beside a target of `freshness`, which chooses the interval
     bytes_max: bytes of records
     whole_transactions: never commit between records of one partition that belong to one transaction of the source.
         Needs debezium-json with the connector's `provide.transaction.metadata`
@@ -314,8 +344,8 @@ class LineageSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class RequestPricesSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the object store charges for requests. `tidelake ingest plan shop.yaml --sample N` estimates with it.
-    The defaults are those of Amazon S3 Standard in us-east-1. Deletions are free there.
+    """What the object store charges for requests. `tidelake ingest plan shop.yaml --sample N` estimates with it, and
+    `freshness` counts with it. The defaults are those of Amazon S3 Standard in us-east-1. Deletions are free there.
 
     put_per_million: price of a million PUT, COPY or LIST requests
     get_per_million: price of a million GET or HEAD requests
@@ -342,13 +372,14 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     schema_evolution: what happens to the tables when the source's columns change; default: columns are added and
         widened (`mode: evolve`)
     checkpoint: when rows are committed
+    freshness: how old a record may be when its row becomes visible
     errors: what happens to records that can't be decoded
     moved_rows: how long rows are kept whose primary key changes
     quarantine: what happens to tables that fail
     write: memory and disk for rows before they are written to files
     metrics: the HTTP endpoint with metrics, health and status of the pipeline
     lineage: OpenLineage events of its runs; default: none
-    request_prices: what the object store charges for requests; only `ingest plan` uses it
+    request_prices: what the object store charges for requests, for `ingest plan` and `freshness`
     """
 
     pipeline: Name
@@ -361,6 +392,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     mask_salt: Secret | None = None
     schema_evolution: SchemaEvolutionSettings | None = None
     checkpoint: CheckpointSettings = CheckpointSettings()
+    freshness: PipelineFreshnessSettings = PipelineFreshnessSettings()
     errors: ErrorSettings = ErrorSettings()
     moved_rows: MovedRowsSettings = MovedRowsSettings()
     quarantine: QuarantineSettings = QuarantineSettings()
@@ -390,6 +422,24 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def schema_evolution_of(self, table: TableSettings) -> SchemaEvolutionSettings:
         """Return the table's own settings, or else the pipeline's, or else the default."""
         return table.schema_evolution or self.schema_evolution or SchemaEvolutionSettings()
+
+    def freshness_target_of(self, table: TableSettings) -> int | None:
+        """Return the table's own target in ms, or else the pipeline's. A paused table has none."""
+        if table.paused:
+            return None
+        return self.freshness.target_ms if table.freshness is None else table.freshness.target_ms
+
+    @property
+    def ruling_target(self) -> tuple[str, int] | None:
+        """The entry with the smallest target of freshness, and the target in ms; None if no table has one."""
+        targets = [(target, table.name) for table in self.tables if (target := self.freshness_target_of(table))]
+        return None if not targets else min(targets)[::-1]
+
+    @property
+    def first_interval_ms(self) -> int:
+        """The interval of checkpoints at the start of a run. A target of freshness changes it later."""
+        ruling = self.ruling_target
+        return self.checkpoint.interval_ms if ruling is None else ruling[1] * 3 // 4
 
     @property
     def dead_letters_table(self) -> str | None:

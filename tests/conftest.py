@@ -6,6 +6,7 @@ pytest_plugins = [
     "tests.crash.points",
     "tests.support.blocking",
     "tests.support.command_line",
+    "tests.support.conformance",
     "tests.support.durations",
     "tests.support.java_oracle",
     "tests.support.hdfs",

@@ -155,12 +155,20 @@ class AlertCase:
 
 
 LETTERS: Final = 'tidelake_dead_letters_total{instance="a:9404",code="BAD_RECORD"}'
+OF_TABLE: Final = '{instance="a:9404",table="shop.orders"}'
+AGE: Final = f"tidelake_table_oldest_record_age_seconds{OF_TABLE}"
+TARGET: Final = f"tidelake_table_freshness_target_seconds{OF_TABLE}"
+COMMITS: Final = f"tidelake_table_commits_total{OF_TABLE}"
 ALERT_CASES: Final = [
     AlertCase("the first dead letters", "TidelakeDeadLetters", {LETTERS: "0x20 20x40"}, True),
     AlertCase("dead letters before the first scrape", "TidelakeDeadLetters", {LETTERS: "_x20 20x40"}, True),
     AlertCase("dead letters after a restart", "TidelakeDeadLetters", {LETTERS: "30x20 0 5x40"}, True),
     AlertCase("no dead letters", "TidelakeDeadLetters", {LETTERS: "0x120"}, False),
     AlertCase("old dead letters", "TidelakeDeadLetters", {LETTERS: "20x120"}, False),
+    AlertCase("rows are late", "TidelakeFreshnessMissed", {AGE: "7x120", TARGET: "5x120", COMMITS: "0+1x120"}, True),
+    AlertCase("rows are fresh", "TidelakeFreshnessMissed", {AGE: "4x120", TARGET: "5x120", COMMITS: "0+1x120"}, False),
+    AlertCase("no new rows", "TidelakeFreshnessMissed", {AGE: "7x120", TARGET: "5x120", COMMITS: "9x120"}, False),
+    AlertCase("no target", "TidelakeFreshnessMissed", {AGE: "7x120", COMMITS: "0+1x120"}, False),
 ]
 
 
@@ -169,7 +177,8 @@ ALERT_CASES: Final = [
 def test_alerts_fire(case: AlertCase, tmp_path: Path) -> None:
     """Prometheus's own test of rules."""
     at = "6m" if case.fires else "20m"
-    labels = {"instance": "a:9404", "code": "BAD_RECORD"}
+    labels = {"instance": "a:9404"}
+    labels |= {"code": "BAD_RECORD"} if LETTERS in case.series else {"table": "shop.orders"}
     (rule,) = [rule for rule in RULES if rule["alert"] == case.alert]
     annotations = {
         name: re.sub(r"{{ \$labels\.(\w+) }}", lambda found: labels[found[1]], text)

@@ -75,7 +75,7 @@ def test_links_between_pages_have_targets(page: str) -> None:
     path = DOCS / page
     missing = []
     prose = re.sub(r"`[^`]*`", "", path.read_text(encoding="utf-8"))  # code has brackets, too
-    for link in re.findall(r"\]\(([^):]+)\)", prose):
+    for link in re.findall(r"""\]\(([^):"]+?)(?: "[^"]*")?\)""", prose):
         file, _, anchor = link.partition("#")
         target = path.parent / file if file else path
         if not target.exists() or (anchor and anchor not in anchors(target)):

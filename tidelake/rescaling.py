@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from tidelake.compaction.compact_manager import compact_manager_factory
 from tidelake.errors import BadInput, CommitConflict, SnapshotExpired
+from tidelake.storage.base.progress import counted
 from tidelake.storage.commit.commit_message import Committable
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.commit.manifests.snapshot_files import delta_entries, live_entries
@@ -99,8 +100,12 @@ def _overwrite_with_itself(context: TableContext, partition: bytes) -> None:
         commit = TableCommit(context, new_commit_user(context.options), guard=guard)
         try:
             with raise_if_snapshot_expired(context, base.id):
-                for batch in _rows(context, partition, base):
-                    writer.write(batch)
+                live = list(live_entries(context, base, keep_entry=lambda entry: _is_in(partition, entry)))
+                _check_nothing_waits(context, live, partition)
+                with counted("rewriting", sum(entry.file.row_count for entry in live), "rows") as advance:
+                    for batch in _rows(context, partition, base):
+                        writer.write(batch)
+                        advance(batch.num_rows)
             messages = writer.prepare_commit(BATCH_COMMIT_IDENTIFIER)
         except BaseException as error:
             writer.abort()
@@ -119,12 +124,12 @@ def _overwrite_with_itself(context: TableContext, partition: bytes) -> None:
             writer.abort()
 
 
-def _rows(context: TableContext, partition: bytes, base: Snapshot) -> Any:
-    def is_in_partition(entry: ManifestEntry) -> bool:
-        return entry.partition == partition and entry.bucket >= 0
+def _is_in(partition: bytes, entry: ManifestEntry) -> bool:
+    return entry.partition == partition and entry.bucket >= 0
 
-    scan = TableScan(context, keep_entry=is_in_partition)
-    _check_nothing_waits(context, live_entries(context, base, keep_entry=is_in_partition), partition)
+
+def _rows(context: TableContext, partition: bytes, base: Snapshot) -> Any:
+    scan = TableScan(context, keep_entry=lambda entry: _is_in(partition, entry))
     return SnapshotReader(context, tuple(context.schema.names)).read(scan.plan(base))
 
 

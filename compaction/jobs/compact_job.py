@@ -29,6 +29,7 @@ from tidelake.compaction.report import BucketCompaction, CompactionReport
 from tidelake.errors import BadInput, CommitConflict, CommitOutcomeUnknown, CorruptFile
 from tidelake.storage.base import env
 from tidelake.storage.base.logs import get_logger
+from tidelake.storage.base.progress import Advance, counted
 from tidelake.storage.commit.commit_increment import CompactResult
 from tidelake.storage.commit.commit_message import CommitMessage, Committable
 from tidelake.storage.commit.manifests.index_manifest import index_files_by_bucket
@@ -140,6 +141,7 @@ class _Job:
         self._unreadable: list[tuple[CompactTask, CorruptFile]] = []  # in this round
         self._damage: list[CorruptFile] = []
         self._has_failed = env.Event()
+        self._advance: Advance = lambda _: None
 
     def run(self) -> CompactionReport:
         lost_in_a_row = 0
@@ -300,7 +302,9 @@ class _Job:
         if self._task_runner is not None:
             return self._collect_results(tasks, self._task_runner(tasks))
         self._has_failed.clear()
-        with env.ThreadPoolExecutor(min(len(tasks), self._threads), "compaction") as pool:
+        total = sum(task.size_bytes for task in tasks)
+        threads = env.ThreadPoolExecutor(min(len(tasks), self._threads), "compaction")
+        with counted("compacting", total, "bytes") as self._advance, threads as pool:
             futures = [pool.submit(self._run, task) for task in tasks]
             try:
                 env.wait(futures, return_when=FIRST_EXCEPTION)
@@ -318,7 +322,9 @@ class _Job:
         if self._cancellation.is_cancelled or self._has_failed.is_set():
             return None
         try:
-            return TaskResult(task, task.run(lambda: self._cancellation.is_cancelled_now or self._has_failed.is_set()))
+            result = task.run(lambda: self._cancellation.is_cancelled_now or self._has_failed.is_set())
+            self._advance(task.size_bytes)
+            return TaskResult(task, result)
         except CompactionCancelled:
             return None
         except CorruptFile as e:

@@ -7,6 +7,7 @@ import os
 import pathlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final
 
 import msgspec
@@ -26,7 +27,7 @@ from tidelake.ingest.shaping.shaped_columns import ShapedColumns
 from tidelake.ingest.source_settings import KafkaSettings
 from tidelake.storage.base.arguments import check_file_name
 from tidelake.storage.catalog.options import is_case_sensitive
-from tidelake.storage.fileio.location import LOCAL_SCHEME, local_path, scheme_of
+from tidelake.storage.fileio.location import LOCAL_SCHEME, REMOTE_SCHEMES, local_path, scheme_of
 from tidelake.storage.model.types import parse_type
 
 _LONGEST_AFFIX: Final = ".dead-letters"
@@ -100,7 +101,7 @@ def parse_config(
         config = msgspec.convert(given.values, Config, strict=False, dec_hook=_decode)
     except msgspec.ValidationError as error:
         raise config_error(str(error), given) from None
-    for path, reason, remedy in _contradictions(config):
+    for path, reason, remedy in chain(_freshness_errors(config, given.values), _contradictions(config)):
         raise given.place(path).error(reason, remedy)
     return config
 
@@ -123,6 +124,28 @@ def _decode(wanted: type, value: Any) -> Any:
     if not isinstance(value, str):
         raise ValueError(f"Expected `str`, got `{type(value).__name__}`")
     return wanted(value)
+
+
+def _freshness_errors(config: Config, given: Mapping[str, Any]) -> Iterator[tuple[Path, str, str]]:
+    """Yield (path, reason, remedy) of each setting that contradicts `freshness`.
+
+    given: the settings without defaults.
+    """
+    ruling, checkpoint = config.ruling_target, given.get("checkpoint")
+    if ruling is not None and isinstance(checkpoint, Mapping) and "interval_ms" in checkpoint:
+        yield (
+            ("checkpoint", "interval_ms"),
+            f"`freshness.target_ms` of {ruling[0]} is {ruling[1]}, and chooses the interval",
+            "Leave out one of the two.",
+        )
+    if config.freshness.price_an_hour_max is None:
+        return
+    path: Path = ("freshness", "price_an_hour_max")
+    if ruling is None:
+        yield path, "without a target nothing is chosen that it could limit", "Add `freshness.target_ms`."
+    is_file_store = config.warehouse_options.get("metastore") != "rest"
+    if is_file_store and scheme_of(config.warehouse) not in REMOTE_SCHEMES:
+        yield path, f"nobody charges for requests at {config.warehouse}", "Leave it out."
 
 
 def _contradictions(config: Config) -> Iterator[tuple[Path, str, str]]:

@@ -19,6 +19,7 @@ LIVE: Final = frozenset(
         "format_options",
         "schema_evolution",
         "checkpoint",
+        "freshness",
         "errors",
         "moved_rows",
         "quarantine",

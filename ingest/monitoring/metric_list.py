@@ -93,6 +93,19 @@ METRICS: Final = (
         _TABLE,
         "max",
     ),
+    Metric(
+        "table_freshness_target_seconds",
+        "gauge",
+        "value of `freshness.target_ms`; absent without a target",
+        _TABLE,
+    ),
+    Metric(
+        "table_oldest_record_age_seconds",
+        "gauge",
+        "age of the oldest record of the newest commit when its row became visible: the freshness that was reached",
+        _TABLE,
+        "max",
+    ),
     Metric("table_files", "gauge", "live data files", ("table", "level"), "sum"),
     Metric("table_file_bytes", "gauge", "size of live data files", ("table", "level"), "sum"),
     Metric("table_sorted_runs_max", "gauge", "sorted runs of the bucket with the most", _TABLE, "max"),
@@ -105,11 +118,26 @@ METRICS: Final = (
     Metric("commit_duration_seconds", "histogram", "duration of each table's commit, with all its attempts"),
     Metric("checkpoint_duration_seconds", "histogram", "duration of each checkpoint, with all its tables"),
     Metric("checkpoints", "counter", "complete checkpoints"),
-    Metric("checkpoint_interval_seconds", "gauge", "value of `checkpoint.interval_ms`"),
+    Metric(
+        "checkpoint_interval_seconds", "gauge", "value of `checkpoint.interval_ms`, or what `freshness` chose instead"
+    ),
+    Metric(
+        "checkpoint_buffer_bytes",
+        "gauge",
+        "bytes of records after which a checkpoint is due earlier; absent without a target of `freshness`",
+    ),
+    Metric(
+        "freshness_binds",
+        "gauge",
+        "1 for what keeps the target of `freshness` from being reached (`nothing`, `source`, `cpu`, `store`, "
+        "`compaction`, `cost`), 0 for the others; absent without a target",
+        ("by",),
+    ),
     Metric(
         "checkpoint_waiting_seconds",
         "gauge",
-        "how long records have waited for a checkpoint; `/ready` is red beyond twice the interval",
+        "how long records have waited for a checkpoint; `/ready` is red beyond twice the interval, with a target of "
+        "`freshness` beyond twice the target, or 10 s if that is longer",
     ),
     Metric(
         "store_requests",

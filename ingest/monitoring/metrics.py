@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 
 from tidelake.ingest.formats.base import FailureKind
 from tidelake.ingest.monitoring.metric_list import METRICS, OTHER, PREFIX, Metric
-from tidelake.ingest.monitoring.observations import LINEAGE_OUTCOMES, RunObservations, TableObservation
+from tidelake.ingest.monitoring.observations import BINDINGS, LINEAGE_OUTCOMES, RunObservations, TableObservation
 from tidelake.ingest.monitoring.readiness import not_ready
 from tidelake.storage.base.clock import epoch_ms
 from tidelake.storage.base.duration_histogram import DurationHistogram
@@ -96,7 +96,7 @@ class PipelineCollector(Collector):
 
     def _of_tables(self) -> dict[str, Iterable[Sample]]:
         tables = sorted(self._observed.tables.copy().items())
-        now_ms, held_back = epoch_ms(), self._observed.problems()
+        now_ms, held_back, kept = epoch_ms(), self._observed.problems(), self._observed.freshness
 
         def of(value: Callable[[TableObservation], float | None]) -> list[Sample]:
             found = (((name,), value(table)) for name, table in tables)
@@ -117,6 +117,12 @@ class PipelineCollector(Collector):
             "table_snapshot_id": of(lambda t: t.snapshot_id),
             "table_newest_record_timestamp_seconds": of(lambda t: _seconds(t.newest_committed_ms)),
             "table_freshness_seconds": of(lambda t: _age_s(t.newest_committed_ms, now_ms)),
+            "table_freshness_target_seconds": [
+                ((name,), target_ms / 1000)
+                for name, _ in tables
+                if kept is not None and (target_ms := kept.target_of(name)) is not None
+            ],
+            "table_oldest_record_age_seconds": of(lambda t: _seconds(t.oldest_age_ms)),
             "table_files": [(at, files.files) for at, files in levels],
             "table_file_bytes": [(at, files.nbytes) for at, files in levels],
             "table_sorted_runs_max": of(lambda t: None if t.levels is None else t.levels.sorted_runs_max()),
@@ -141,10 +147,13 @@ class PipelineCollector(Collector):
             "write_buffer_bytes": gauges.buffer_bytes(),
             "write_buffer_limit_bytes": gauges.buffer_limit_bytes,
         }
+        kept = observed.freshness
         requests = [((str(operation), kind), count) for (operation, kind), count in STORE_REQUESTS.counts().items()]
         return {
             "pipeline_info": [(self._info, 1)],
             "store_requests": sorted(requests),
+            "checkpoint_buffer_bytes": [] if kept is None else [((), kept.buffer_bytes)],
+            "freshness_binds": [] if kept is None else [((by,), float(by == kept.binds)) for by in BINDINGS],
             **{name: [((), value)] for name, value in alone.items()},
         }
 

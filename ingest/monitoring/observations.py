@@ -29,6 +29,8 @@ LINEAGE_SENT: Final = "sent"
 LINEAGE_FAILED: Final = "failed"
 LINEAGE_DROPPED: Final = "dropped"
 LINEAGE_OUTCOMES: Final = (LINEAGE_SENT, LINEAGE_FAILED, LINEAGE_DROPPED)
+FRESHNESS_CHANGES_KEPT: Final = 20
+BINDINGS: Final = ("nothing", "source", "cpu", "store", "compaction", "cost")  # see `freshness_control.Binding`
 
 
 @dataclass(slots=True)
@@ -39,6 +41,7 @@ class TableObservation:
     newest_written_ms: the newest record time (epoch) of these rows.
     newest_committed_ms: the newest record time (epoch) of committed rows.
     uncommitted_times: the record times of the rows since the last commit.
+    oldest_age_ms: the age of the oldest record of the last commit when its row became visible.
     commit_attempts: attempts of all its commits.
     commit_ms: duration of its last commit.
     committed_at_ms: time of its last commit (epoch).
@@ -51,6 +54,7 @@ class TableObservation:
     newest_written_ms: int | None = None
     newest_committed_ms: int | None = None
     uncommitted_times: RecordTimes | None = None
+    oldest_age_ms: int | None = None
     snapshot_id: int | None = None
     commits: int = 0
     commit_attempts: int = 0
@@ -82,6 +86,59 @@ class CheckpointObservation:
     nbytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class HourOfWrites:
+    """What an hour costs at the pace of the last minutes.
+
+    puts: requests that are charged as a PUT.
+    gets: requests that are charged as a GET.
+    nbytes: bytes of the files that commits published.
+    price: of the requests.
+    """
+
+    puts: float
+    gets: float
+    nbytes: float
+    price: float
+
+
+@dataclass(frozen=True, slots=True)
+class FreshnessChange:
+    """What was changed to keep the freshness, and why."""
+
+    at_ms: int
+    changed: str
+    reason: str
+
+
+@dataclass(slots=True)
+class FreshnessObservation:
+    """How the freshness of the tables is kept.
+
+    target_ms: the target that rules.
+    table: the entry that has it.
+    target_of: target of a table in ms; None if it has none.
+    currency: of the price.
+    reached_ms: age of the oldest record of the last checkpoint; for a table with a larger target in proportion to it.
+    binds: what keeps the target from being reached, or the interval from being shorter.
+    pace: of compaction.
+    buffer_bytes: bytes of records after which a checkpoint is due earlier.
+    changes: the newest changes.
+    """
+
+    target_ms: int
+    table: str
+    target_of: Callable[[str], int | None]
+    currency: str
+    buffer_bytes: int
+    reached_ms: int | None = None
+    binds: str = "nothing"
+    pace: str = "full"
+    reason: str = "no checkpoint yet"
+    hour: HourOfWrites | None = None
+    changes: deque[FreshnessChange] = field(default_factory=lambda: deque(maxlen=FRESHNESS_CHANGES_KEPT))
+
+
 @dataclass(slots=True)
 class TopicCounts:
     records: int = 0
@@ -92,7 +149,7 @@ class TopicCounts:
 class RunObservations:
     """Observations of one run of a pipeline.
 
-    interval_ms: the configured interval of checkpoints.
+    interval_ms: the interval of checkpoints.
     state: the state of the run, as named by `pipeline.RunState`.
     stall_tolerance_ms: how long a checkpoint may take before it counts as stalled, if that is longer than some
         intervals.
@@ -128,9 +185,11 @@ class RunObservations:
     problems: Callable[[], Mapping[str, str]] = dict
     refusal: str | None = None
     lineage_events: Counter[str] = field(default_factory=Counter)
+    freshness: FreshnessObservation | None = None
     source_problem: str | None = None
     source_problem_since_ms: int | None = None
     _activities: dict[str, int] = field(default_factory=dict)
+    _ended_activities: Counter[str] = field(default_factory=Counter)
     _rows_uncommitted: int = 0
     _lock: env.Lock = field(default_factory=lambda: env.Lock())
 
@@ -258,6 +317,8 @@ class RunObservations:
         """
         found = self.table(table)
         found.newest_committed_ms = found.newest_written_ms
+        if found.uncommitted_times is not None:
+            found.oldest_age_ms = max(0, epoch_ms() - found.uncommitted_times.oldest_ms)
         found.uncommitted_times = None
         found.snapshot_id = snapshot_id if snapshot_id is not None else found.snapshot_id
         found.commits += 1
@@ -318,7 +379,13 @@ class RunObservations:
         try:
             yield
         finally:
-            self._activities.pop(name, None)
+            if (since := self._activities.pop(name, None)) is not None:
+                self._ended_activities[name] += self.clock.now_ms() - since
+
+    def time_in(self, name: str) -> int:
+        """Return how long an activity took so far, all times together, in milliseconds."""
+        since = self._activities.get(name)
+        return self._ended_activities[name] + (0 if since is None else self.clock.now_ms() - since)
 
     def activities(self) -> list[tuple[str, int]]:
         """Return the current activities with their durations in milliseconds, the longest first."""

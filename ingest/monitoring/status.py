@@ -50,6 +50,7 @@ def status_document(observed: RunObservations, gauges: ProcessGauges, pipeline: 
             "count": observed.checkpoints,
             "recent": [asdict(one) for one in observed.recent_checkpoints],
         },
+        "freshness": _freshness(observed),
         "partitions": [
             {
                 "topic": partition.topic,
@@ -63,9 +64,32 @@ def status_document(observed: RunObservations, gauges: ProcessGauges, pipeline: 
             for partition, progress in sorted(observed.partitions.items())
         ],
         "tables": [
-            {"name": name, **_table(table, now_epoch_ms), "held_back": held_back.get(name)}
+            {
+                "name": name,
+                **_table(table, now_epoch_ms),
+                "target_ms": None if observed.freshness is None else observed.freshness.target_of(name),
+                "held_back": held_back.get(name),
+            }
             for name, table in sorted(observed.tables.items())
         ],
+    }
+
+
+def _freshness(observed: RunObservations) -> dict[str, Any] | None:
+    """Return how the freshness is kept, newest changes last; null without a target."""
+    kept = observed.freshness
+    if kept is None:
+        return None
+    return {
+        "target_ms": kept.target_ms,
+        "table": kept.table,
+        "reached_ms": kept.reached_ms,
+        "binds": kept.binds,
+        "reason": kept.reason,
+        "compaction": kept.pace,
+        "buffer_bytes": kept.buffer_bytes,
+        "hour": None if kept.hour is None else {**asdict(kept.hour), "currency": kept.currency},
+        "changes": [asdict(one) for one in list(kept.changes)],
     }
 
 
@@ -82,6 +106,7 @@ def _table(table: TableObservation, now_ms: int) -> dict[str, Any]:
         "commit_ms": table.commit_ms,
         "committed_at_ms": table.committed_at_ms,
         "newest_record_at_ms": newest_ms,
+        "oldest_age_ms": table.oldest_age_ms,
         "freshness_ms": None if newest_ms is None else max(0, now_ms - newest_ms),
         "compactions": table.compactions,
         **_levels(table),

@@ -30,6 +30,8 @@ from tidelake.ingest.pipeline.configured_source import build_source, build_start
 from tidelake.ingest.pipeline.configured_tables import ConfiguredTables
 from tidelake.ingest.pipeline.error_policy import ErrorPolicy
 from tidelake.ingest.pipeline.flow import CreateTables, Flow
+from tidelake.ingest.pipeline.freshness import FreshnessKeeper, FreshnessParts
+from tidelake.ingest.pipeline.freshness_control import FreshnessGoal
 from tidelake.ingest.pipeline.handover import Handover
 from tidelake.ingest.pipeline.pending_batches import WaitLimits
 from tidelake.ingest.pipeline.pipeline import Pipeline
@@ -120,10 +122,10 @@ def build_pipeline(
 
     if before is not None:
         memory, maintenance, observed, monitor = before.memory, before.maintenance, before.observed, before.monitor
-        observed.interval_ms = config.checkpoint.interval_ms
+        observed.interval_ms, observed.stall_tolerance_ms, observed.freshness = config.first_interval_ms, 0, None
     else:
         memory, maintenance = MemoryBudget(config.write.memory_bytes), MaintenanceWorker()
-        observed = RunObservations(config.checkpoint.interval_ms, clock or SystemClock())
+        observed = RunObservations(config.first_interval_ms, clock or SystemClock())
         monitor = _monitor(config, observed, memory, command)
 
     format_, configured = format_of(config), ConfiguredTables.of(config)
@@ -185,7 +187,8 @@ def build_pipeline(
         dead_letters=_dead_letters(config, catalog, io, observed.clock),
         errors=errors,
         wait_limits=WaitLimits(config.errors.waiting_ms_max, config.errors.waiting_bytes_max),
-        checkpoint=CheckpointPolicy(checkpoint.interval_ms, checkpoint.bytes_max, _tables_at_once(config)),
+        checkpoint=CheckpointPolicy(config.first_interval_ms, checkpoint.bytes_max, tables_at_once(config)),
+        freshness=_freshness(config, memory, observed, tables),
         observed=observed,
         maintenance=maintenance,
         routings=configured.routings,
@@ -236,6 +239,7 @@ class PipelineBuilder:
         pipeline.
     withholds: returns whether records of a table must not be kept or shown. See `BatchWriter`.
     quarantine: None stops the pipeline if a table fails.
+    freshness: changes the policy of checkpoints. None: it stays as it is.
     monitor: publishes the observations while the pipeline runs.
     queue_bytes: size of each of the two channels.
     run_decode: runs the decoder.
@@ -265,6 +269,7 @@ class PipelineBuilder:
     applies_truncates: bool = True
     withholds: Callable[[str | None], bool] = lambda _: False
     quarantine: Quarantine | None = None
+    freshness: FreshnessKeeper | None = None
     monitor: PipelineMonitor | None = None
     queue_bytes: int = 1 << 20
     run_decode: RunCpuBound = run_cpu_bound
@@ -299,6 +304,7 @@ class PipelineBuilder:
             self.checkpoint,
             self.observed,
             quarantine,
+            self.freshness,
         )
 
         # What writes the records of all tables, and those of one that catches up.
@@ -478,6 +484,24 @@ def _without_split_transactions(source: Source, config: Config, observed: RunObs
     return WholeTransactions(source, of_record, *limits, observed.clock, observed.transactions)
 
 
+def _freshness(
+    config: Config, memory: MemoryBudget, observed: RunObservations, tables: PipelineTables
+) -> FreshnessKeeper | None:
+    """Return what keeps the freshness of the tables, if any of them has a target."""
+    if (ruling := config.ruling_target) is None:
+        return None
+    goal = FreshnessGoal(
+        ruling[1], config.checkpoint.bytes_max, config.write.memory_bytes, config.freshness.price_an_hour_max
+    )
+
+    def target_of(table: str) -> int | None:
+        settings = tables.settings.get(table)
+        return None if settings is None else config.freshness_target_of(settings)
+
+    parts = FreshnessParts(ruling[0], target_of, config.request_prices, observed, memory, shared_scheduler())
+    return FreshnessKeeper(goal, config.first_interval_ms, parts)
+
+
 def _dead_letters(config: Config, catalog: Catalog, io: FileIO | None, clock: Clock) -> DeadLetters:
     logs_reasons = config.errors.log_include_messages
     if config.dead_letters_table is not None:
@@ -490,8 +514,11 @@ def _dead_letters(config: Config, catalog: Catalog, io: FileIO | None, clock: Cl
     return DeadLetters(io, folder, clock, logs_reasons=logs_reasons)
 
 
-def _tables_at_once(config: Config) -> int:
-    """Return the number of tables. For a REST catalog the warehouse is a name, so the tables' location is unknown."""
+def tables_at_once(config: Config) -> int:
+    """Return how many tables flush, or publish, at the same time.
+
+    For a REST catalog the warehouse is a name, so the tables' location is unknown.
+    """
     has_location = config.warehouse_options.get("metastore") != "rest"
     is_local = has_location and scheme_of(config.warehouse) == LOCAL_SCHEME
     return _LOCAL_PARALLELISM if is_local else _OBJECT_STORE_PARALLELISM

@@ -30,6 +30,8 @@ from tidelake.ingest.clock import Clock, wait_at_most
 from tidelake.ingest.dead_letters import DeadLetters
 from tidelake.ingest.monitoring.observations import RunObservations
 from tidelake.ingest.monitoring.tracing import span
+from tidelake.ingest.pipeline.freshness import FreshnessKeeper, compaction_pause_ms
+from tidelake.ingest.pipeline.freshness_control import FreshnessState
 from tidelake.ingest.pipeline.pipeline_recovery import RecoveredPipeline
 from tidelake.ingest.pipeline.progress_tracker import ProgressTracker
 from tidelake.ingest.pipeline.run_metrics import CheckpointTimer
@@ -59,12 +61,15 @@ class FlushPriority:
     back from a decoding thread. A batch that is decoded meanwhile belongs to the next checkpoint at the earliest, so it
     can wait. Compactions that a flush triggers would start while the next bucket is flushed.
 
-    interval_ms: time between checkpoints; decoding pauses for at most a fifth of it, compaction for two fifths
+    interval_ms: time between checkpoints; decoding pauses for at most a fifth of it, compaction for two fifths. It may
+        change
+    compaction_pause_ms: no compaction starts by itself for this long after a flush began. It may change
     compactions: scheduler to pause; None: that of the process
     """
 
     def __init__(self, interval_ms: int, clock: Clock, compactions: CompactionScheduler | None = None) -> None:
-        self._interval_ms = interval_ms
+        self.interval_ms = interval_ms
+        self.compaction_pause_ms = 0
         self._clock = clock
         self._compactions = compactions or shared_scheduler()
         self._published = asyncio.Event()
@@ -75,17 +80,23 @@ class FlushPriority:
         """Record that a flush begins."""
         self._published.clear()
         self._flush_began_ms = self._clock.now_ms()
-        self._compactions.pause(min(_COMPACTION_MS_MAX, self._interval_ms * 2 // 5) / 1000)
+        self._compactions.pause(min(_COMPACTION_MS_MAX, self.interval_ms * 2 // 5) / 1000)
 
     def end(self) -> None:
         """Record the end of flush and commit. Without `begin` this does nothing."""
+        if self._published.is_set():
+            return
         self._published.set()
-        self._compactions.resume()
+        left_ms = self._flush_began_ms + self.compaction_pause_ms - self._clock.now_ms()
+        if left_ms > 0:
+            self._compactions.pause(left_ms / 1000)
+        else:
+            self._compactions.resume()
 
     async def wait_for_flush(self) -> None:
         """Wait for a running flush before a batch is decoded."""
         if not self._published.is_set():
-            at_most_ms = min(_DECODING_MS_MAX, self._interval_ms // 5)
+            at_most_ms = min(_DECODING_MS_MAX, self.interval_ms // 5)
             left_ms = self._flush_began_ms + at_most_ms - self._clock.now_ms()
             if left_ms > 0:
                 await wait_at_most(self._published, left_ms, self._clock)
@@ -126,8 +137,11 @@ class Checkpointer:
         policy: CheckpointPolicy,
         observed: RunObservations,
         quarantine: Quarantine | None = None,
+        freshness: FreshnessKeeper | None = None,
     ) -> None:
         self._quarantine = quarantine
+        self._freshness = freshness
+        self._written_bytes = 0  # of the files that the running checkpoint publishes
         self._tables_at_once = min(TABLES_AT_ONCE, policy.tables_at_once)
         self.failed_at_start: dict[str, Exception] = {}  # tables where `begin` could not publish
         self.has_begun = False  # whether `begin` may have published something
@@ -141,7 +155,10 @@ class Checkpointer:
         self._observed = observed
         self._clock = observed.clock
         self._times = CheckpointTimer(
-            policy.interval_ms, observed.clock, lambda step: observed.activity(f"checkpoint: {step}")
+            policy.interval_ms,
+            observed.clock,
+            lambda step: observed.activity(f"checkpoint: {step}"),
+            "checkpoint.interval_ms" if freshness is None else "freshness.target_ms",
         )
         self._dead_letters_logged = 0  # dead letters up to the last checkpoint
         self.priority = FlushPriority(policy.interval_ms, observed.clock)
@@ -240,6 +257,9 @@ class Checkpointer:
         always_publish: tables that get a snapshot even without files.
         """
         self._times.begin()
+        oldest_written_ms = coordinator.oldest_written_ms
+        if self._freshness is not None:
+            self._freshness.begins()
         always_publish = {*always_publish, *(name for name, sink in list(self._sinks.items()) if sink.is_truncated)}
         always_publish |= (unpublished := self._facts.lineage.unpublished & self._sinks.keys())
         try:
@@ -250,9 +270,17 @@ class Checkpointer:
             raise
         self._facts.lineage.unpublished -= unpublished
         times = self._times.end(tables)
-        self._observed.checkpoint_completed(identifier, tables, times["took_ms"], coordinator.reached)
+        done = self._observed.checkpoint_completed(identifier, tables, times["took_ms"], coordinator.reached)
         self._log_checkpoint(identifier, tables, times)
+        if self._freshness is not None and oldest_written_ms is not None:
+            self._take(self._freshness.ended(oldest_written_ms, done.nbytes, self._written_bytes))
         await self._source.commit_offsets(self._confirmed(coordinator))
+
+    def _take(self, state: FreshnessState) -> None:
+        """Work with these decisions from now on."""
+        self._policy.interval_ms, self._policy.bytes_max = state.interval_ms, state.buffer_bytes
+        self._times.interval_ms = self.priority.interval_ms = state.interval_ms
+        self.priority.compaction_pause_ms = compaction_pause_ms(state)
 
     async def keep_registered(self, end: asyncio.Event) -> None:
         """See `ProgressTracker`."""
@@ -376,6 +404,8 @@ class Checkpointer:
         await map_uncancellable(prepare, list(self._sinks.items()), self._tables_at_once)
         if failed:
             await self._fail(failed)
+        written = (one.increment.written_files for messages in prepared.values() for one in messages)
+        self._written_bytes = sum(file.file_size for files in written for file in files)
         return prepared
 
     async def _save_moved_rows(self, coordinator: CheckpointCoordinator) -> set[str]:

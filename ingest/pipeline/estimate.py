@@ -107,7 +107,7 @@ async def estimate(config: Config, records: int) -> Estimate:
 
 
 def _of_table(sampled: SampledTable, config: Config) -> TableEstimate:
-    interval_ms = config.checkpoint.interval_ms
+    interval_ms = config.first_interval_ms
     options, schema = sampled.context.options, sampled.context.schema
     of_partitions = [np.concatenate(times) for times in sampled.times_ms.values()]
     # From this time on, the sample has records of every partition.

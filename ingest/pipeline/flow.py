@@ -29,6 +29,7 @@ from tidelake.ingest.formats.base import DecodedBatch
 from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.ingest.monitoring.observations import RunObservations
 from tidelake.ingest.pipeline.checkpointer import Checkpointer
+from tidelake.ingest.pipeline.freshness import WAITING_READER
 from tidelake.ingest.pipeline.pending_batches import PendingBatch
 from tidelake.ingest.pipeline.write_stage import WriteStage
 from tidelake.ingest.quarantine.catch_up import CatchUp
@@ -200,7 +201,7 @@ class Flow:
         async with aclosing(self._source.read(starts)) as batches:
             async for batch in batches:
                 self._observed.was_read(batch)
-                with self._observed.activity("waiting for the decoder"):
+                with self._observed.activity(WAITING_READER):
                     await raw.send(batch, batch.nbytes)
 
     async def _decode(self, raw: Channel[RawBatch | _DrainMarker], decoded: Channel[_Decoded | _DrainMarker]) -> None:

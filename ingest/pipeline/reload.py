@@ -88,7 +88,7 @@ class Reload:
         """Build the pipeline, and drop it again. Raises the errors of a start. Blocks."""
         assert self.pipeline.handover is not None
         running, maintenance = self.pipeline.handover, MaintenanceWorker()
-        observed = RunObservations(config.checkpoint.interval_ms, self.clock)
+        observed = RunObservations(config.first_interval_ms, self.clock)
         tried = self.build(config, replace(running, observed=observed, monitor=None, maintenance=maintenance))
         for name, sink in tried.sinks.items():
             if running.sinks.get(name) is not sink:

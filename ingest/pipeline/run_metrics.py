@@ -15,7 +15,7 @@ from tidelake.storage.base.logs import get_logger
 
 _WARN_INTERVAL_MS: Final = 60_000
 
-_REMEDY: Final = "raise checkpoint.interval_ms, give the tables fewer buckets, or share them among more pipelines"
+_REMEDY: Final = "raise {setting}, give the tables fewer buckets, or share them among more pipelines"
 _REMEDIES: Final = {
     "source_ms": "the checkpoint waited for the source's answer: look at the brokers and the network",
     "dead_letters_ms": "dead letters took most of the time: look at the store where they are kept, and at their number",
@@ -75,8 +75,9 @@ class RunMetrics:
 class CheckpointTimer:
     """Measures the steps of each checkpoint. The log warns if a checkpoint takes longer than the interval.
 
-    interval_ms: the configured interval of checkpoints.
+    interval_ms: the interval of checkpoints. It may change.
     activity: returns a context manager that is open for the duration of a step.
+    setting: what the interval comes from.
 
     Only one checkpoint is measured at a time; `begin` starts the next.
     """
@@ -86,9 +87,11 @@ class CheckpointTimer:
         interval_ms: int,
         clock: Clock,
         activity: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext(),
+        setting: str = "checkpoint.interval_ms",
     ) -> None:
+        self._setting = setting
         self._activity = activity
-        self._interval_ms = interval_ms
+        self.interval_ms = interval_ms
         self._clock = clock
         self._begun_ms = clock.now_ms()
         self._steps: dict[str, int] = {}
@@ -118,7 +121,7 @@ class CheckpointTimer:
         A late checkpoint is also logged as a warning, at most once a minute.
         """
         took_ms = self._clock.now_ms() - self._begun_ms
-        late_ms = max(0, took_ms - self._interval_ms)
+        late_ms = max(0, took_ms - self.interval_ms)
         if late_ms:
             self._warn(late_ms, tables)
         return {"took_ms": took_ms, "late_ms": late_ms}
@@ -131,11 +134,13 @@ class CheckpointTimer:
         _log.warning(
             "checkpoint_late",
             late_ms=late_ms,
-            interval_ms=self._interval_ms,
+            interval_ms=self.interval_ms,
             **self._steps,
             tables=tables,
             late_checkpoints=self._late_count,
-            effect="rows become visible later than set in checkpoint.interval_ms; nothing is lost",
-            remedy=_REMEDIES.get(max(self._steps, key=self._steps.__getitem__, default=""), _REMEDY),
+            effect=f"rows become visible later than set in {self._setting}; nothing is lost",
+            remedy=_REMEDIES.get(
+                max(self._steps, key=self._steps.__getitem__, default=""), _REMEDY.format(setting=self._setting)
+            ),
         )
         self._late_count, self._warned_ms = 0, now_ms

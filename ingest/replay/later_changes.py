@@ -14,6 +14,7 @@ from tidelake.checkpoint.offsets import TopicPartition
 from tidelake.ingest.formats.base import Decoder, TableRows
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.sources.source import Source
+from tidelake.storage.base.progress import counted
 
 Key: TypeAlias = tuple[Any, ...]
 
@@ -80,16 +81,22 @@ async def find_later_changes(
     if not left:
         return found
     idle = {p: bounds[p].end if p in bounds else max(end_offsets.get(p, 0), starts.get(p, 0)) for p in partitions}
-    async with aclosing(source.read({**idle, **{p: starts[p] for p in left}})) as batches:
-        async for raw in batches:
-            partition = TopicPartition(raw.topic, raw.partition)
-            if partition in left:
-                for rows in decoder.decode(raw).tables:
-                    _record_change(found, rows, raw, wanted, ends, unreplayed, replayed, order_columns)
-                if raw.next_offset >= left[partition]:
-                    del left[partition]
-            if not left:
-                break
+    reached = {p: starts[p] for p in left}
+    total = sum(left[p] - starts[p] for p in left)
+    async with aclosing(source.read({**idle, **reached})) as batches:
+        with counted("reading the log after the dead letters", total, "records") as advance:
+            async for raw in batches:
+                partition = TopicPartition(raw.topic, raw.partition)
+                if partition in left:
+                    for rows in decoder.decode(raw).tables:
+                        _record_change(found, rows, raw, wanted, ends, unreplayed, replayed, order_columns)
+                    until = min(raw.next_offset, left[partition])
+                    advance(max(0, until - reached[partition]))
+                    reached[partition] = max(until, reached[partition])
+                    if raw.next_offset >= left[partition]:
+                        del left[partition]
+                if not left:
+                    break
     found.unavailable_partitions = unavailable | left.keys()  # the source ended before it had all of these
     return found
 

@@ -27,6 +27,7 @@ wall_ns = time.time_ns
 monotonic_s = time.monotonic
 monotonic_ns = time.monotonic_ns
 thread_cpu_s = time.thread_time
+process_cpu_s = time.process_time
 local_now = datetime.now  # of the wall clock, in the time zone of the process
 
 

@@ -16,6 +16,7 @@ from typing import Final
 
 from tidelake.errors import BadInput, CorruptFile, SnapshotExpired, UnsupportedFeature
 from tidelake.storage.base.logs import get_logger
+from tidelake.storage.base.progress import tracked
 from tidelake.storage.base.threads import map_parallel
 from tidelake.storage.commit.commit_increment import CommitIncrement
 from tidelake.storage.commit.commit_message import CommitBase, CommitMessage, Committable
@@ -84,7 +85,8 @@ def clone_files(source: TableContext, snapshot: Snapshot, target: TableContext) 
     messages = _messages(source, snapshot)
     copies = list(_copies(source, target, messages))
     try:
-        sizes = list(map_parallel(lambda copy: _copy(source.io, target.io, copy), copies))
+        copying = map_parallel(lambda copy: _copy(source.io, target.io, copy), copies)
+        sizes = list(tracked("copying", copying, len(copies)))
     except FileNotFoundError as error:
         raise _missing_file_error(source, snapshot, error) from error
     commit = TableCommit(target, new_commit_user(target.options))

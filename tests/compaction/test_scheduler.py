@@ -214,3 +214,18 @@ def test_on_one_core_work_runs_when_it_is_submitted() -> None:
 
     with pytest.raises(ValueError, match="no file"):
         InlineScheduler().submit("t", broken).result()
+
+
+def test_the_time_that_callers_wait_for_results_is_counted() -> None:
+    scheduler, gate = CompactionScheduler(1), threading.Event()
+    done = scheduler.submit("t", lambda _: None)
+    done.result()
+    before_s = scheduler.waited_s
+    done.result()
+    assert scheduler.waited_s == before_s
+    slow = scheduler.submit("t", gated(gate))
+    opener = threading.Timer(0.05, gate.set)
+    opener.start()
+    slow.result()
+    opener.join()
+    assert scheduler.waited_s - before_s >= 0.01

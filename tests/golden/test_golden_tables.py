@@ -15,6 +15,7 @@ import pytest
 
 import tidelake
 from tests.support.cases import GOLDEN_DATABASE, GoldenTable, golden_expected, golden_tables, is_overridden
+from tests.support.conformance import Outcome, record
 from tests.support.expected import changes_difference, difference
 from tidelake.verification import inspect_table
 
@@ -145,6 +146,10 @@ def open_table(warehouse: Path, name: str) -> Any:
     return tidelake.open_catalog(str(warehouse)).table(f"{GOLDEN_DATABASE}.{name}")
 
 
+def writer_of(table: GoldenTable) -> str:
+    return "pypaimon" if table.writer == "pypaimon" else "Java"
+
+
 def column_names(columns: list[dict[str, Any]]) -> list[str]:
     return [column["name"] for column in columns]
 
@@ -204,6 +209,7 @@ def test_rows_snapshots_tags_and_branches_read_as_their_writer_reads_them(
     table: GoldenTable, warehouse: Path, expected: dict[str, Any]
 ) -> None:
     problems = [f"{what}: {problem}" for what, problem in reads(warehouse, table, expected) if problem]
+    record("Tidelake", warehouse, f"{GOLDEN_DATABASE}.{table.name}", writer=writer_of(table))
     assert not problems, "\n".join(problems)
 
 
@@ -225,6 +231,15 @@ def test_changes_of_each_snapshot_equal_javas_stream(
 def test_an_unsupported_feature_is_refused_by_name(table: GoldenTable, warehouse: Path) -> None:
     with pytest.raises(tidelake.UnsupportedFeature, match=REFUSED[table.id]):
         open_table(warehouse, table.name).scan().to_arrow()
+    name = f"{GOLDEN_DATABASE}.{table.name}"
+    record(
+        "Tidelake",
+        warehouse,
+        name,
+        Outcome.REFUSED,
+        writer=writer_of(table),
+        reason=REFUSED[table.id].replace("\\", ""),
+    )
 
 
 if tables():  # only a hook's folder has such tables

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 import tidelake
 from tests.interop.naive_table import NaiveTable, Row
+from tests.support.conformance import Outcome, record
 from tests.support.expected import KIND_TEXT, Json, changes_difference, difference, json_rows
 from tests.support.java_oracle import JavaOracle
 from tests.support.line_server import Refused
@@ -19,6 +20,7 @@ from tests.support.pypaimon import Pypaimon
 
 KIND = "_VALUE_KIND"
 NAME = "db.t"
+_REFUSED = "nothing, but refuses"
 
 
 class Reader(StrEnum):
@@ -78,16 +80,24 @@ class SharedTable:
         assert (problem := difference(found, self.model.rows)) is None, f"Tidelake reads {problem}"
         for reader in readers:
             problem = self._problem(reader, found)
+            self._record(reader, problem)
             if problem is not None and reader in self.cannot:
                 self.failed.add(reader)
             else:
                 assert problem is None, f"{reader} reads {problem}"
 
+    def _record(self, reader: Reader, problem: str | None) -> None:
+        outcome = Outcome.PASS
+        if problem is not None:
+            outcome = Outcome.REFUSED if problem.startswith(_REFUSED) else Outcome.DIFFERS
+        reason = "" if problem is None else self.cannot.get(reader, "")
+        record(reader, self.warehouse, NAME, outcome, reason=reason)
+
     def _problem(self, reader: Reader, found: pa.Table) -> str | None:
         try:
             return self._difference(reader, found)
         except Refused as e:
-            return f"nothing, but refuses: {e}"
+            return f"{_REFUSED}: {e}"
 
     def _difference(self, reader: Reader, found: pa.Table) -> str | None:
         match reader:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import tidelake
+from tests.support.conformance import record
 from tests.support.tools import TOOLS, build_tool
 
 TOOL = TOOLS / "duckdb-iceberg"
@@ -64,6 +65,7 @@ def test_duckdb_reads_the_rows_that_the_table_holds(
 
 
 def _ask(table: Path, *queries: str) -> list[list[list[Any]]]:
+    record("DuckDB", table.parent.parent, f"{table.parent.name.removesuffix('.db')}.{table.name}")
     python = build_tool(TOOL / "build")
     run = subprocess.run([python, TOOL / "query.py", table, *queries], capture_output=True, text=True, check=True)
     return [json.loads(line) for line in run.stdout.splitlines()]

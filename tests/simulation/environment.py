@@ -51,6 +51,9 @@ class Environment:
     def monotonic_s(self) -> float:
         return self._scheduler.now_ns / 1e9
 
+    def process_cpu_s(self) -> float:
+        return self._scheduler.now_ns / 1e9
+
     def thread_cpu_s(self) -> float:
         return self._scheduler.now_ns / 1e9
 

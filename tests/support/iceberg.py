@@ -11,6 +11,8 @@ import fastavro
 import pyarrow as pa
 from pyiceberg.table import StaticTable
 
+from tests.support.conformance import record
+
 Json = Any
 DELETED = 2
 
@@ -27,6 +29,8 @@ def pyiceberg_table(metadata: Path) -> StaticTable:
 
 def iceberg_rows(metadata: Path, **scan: Any) -> pa.Table:
     """The rows that PyIceberg reads from the newest metadata."""
+    database = metadata.parent.parent
+    record("PyIceberg", database.parent, f"{database.name.removesuffix('.db')}.{metadata.parent.name}")
     return pyiceberg_table(metadata).scan(**scan).to_arrow()
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.conformance import record
 from tests.support.line_server import Json, LineServer
 from tests.support.tools import TOOLS, build_tool
 
@@ -66,6 +67,7 @@ class JavaOracle:
         options: Mapping[str, str] | None = None,
     ) -> list[dict[str, Json]]:
         """The merged rows of the latest snapshot, or of the one named; those that fulfil `where` (oracle's README)."""
+        record("Java", warehouse, table)
         return self.command(
             "read", warehouse, table, snapshot=snapshot, tag=tag, branch=branch, where=where, option=options
         )

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.ipc
 import pytest
 
+from tests.support.conformance import record
 from tests.support.line_server import LineServer
 from tests.support.tools import TOOLS, build_tool
 
@@ -40,6 +41,7 @@ class Pypaimon:
         options: Mapping[str, str] | None = None,
     ) -> pa.Table:
         """The merged rows of the latest snapshot, or of the one named. A branch is `db.table$branch_b`."""
+        record("pypaimon-rust" if native else "pypaimon", warehouse, table)
         chosen = dict(options or {})
         if snapshot is not None:
             chosen["scan.snapshot-id"] = str(snapshot)

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 from tidelake.cli.exits import ExitCode, exit_code
@@ -32,7 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from tidelake.ingest.allocators import use_service_allocators
 
             use_service_allocators()
-        code = invocation.command(out, **invocation.options)
+        with _progress(out, is_service=invocation.is_service):
+            code = invocation.command(out, **invocation.options)
         out.close()
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
@@ -44,6 +46,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         report(error, invocation.is_json, with_traceback=invocation.is_debug)
         return exit_code(error)
     return ExitCode.DONE if code is None else code
+
+
+@contextmanager
+def _progress(out: CommandOutput, *, is_service: bool) -> Iterator[None]:
+    """Show how far long work of the command has got, on a terminal."""
+    if is_service or out.logs_json or not sys.stderr.isatty():
+        yield
+        return
+    from tidelake.cli.rendering.progress import TerminalProgress
+    from tidelake.storage.base.progress import shown_on
+
+    display = TerminalProgress(lambda: out.error_console)
+    try:
+        with shown_on(display):
+            yield
+    finally:
+        display.close()
 
 
 def _print_error(error: Exception, is_json: bool, *, with_traceback: bool) -> None:

@@ -79,11 +79,18 @@ def checks_of(config: Config) -> list[Check]:
             _LIMIT_S,
             f"{_STORE}. An object {warehouse.PROBE_PREFIX}… may be left there: remove it",
         ),
+        *_of_freshness(config),
         *(
             Check(name, lambda look=look: look(builder.expanded(config).config), TABLES_LIMIT_S, _STORE)  # type: ignore[misc]
             for name, look in of_tables
         ),
     ]
+
+
+def _of_freshness(config: Config) -> list[Check]:
+    if config.ruling_target is None:
+        return []
+    return [Check("freshness", partial(warehouse.check_freshness, config), _LIMIT_S, _STORE)]
 
 
 def _named(config: Config) -> list[str]:

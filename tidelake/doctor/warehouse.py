@@ -9,6 +9,7 @@ import os
 from typing import Final
 
 from tidelake.doctor.checks import Finding, Findings, failed, ok, warning
+from tidelake.ingest.pipeline.freshness_plan import plan_freshness
 from tidelake.ingest.settings import Config
 from tidelake.storage.base import env
 from tidelake.storage.base.clock import epoch_ms
@@ -54,6 +55,20 @@ def check_store(config: Config, io: FileIO | None = None) -> Findings:
     if modified_ms is None:
         return [*findings, failed("a new object is not in the list of its directory", _WRITE_REMEDY)]
     return [*findings, _clock(modified_ms, before_ms, after_ms)]
+
+
+def check_freshness(config: Config, io: FileIO | None = None) -> Findings:
+    """Compare the target of freshness with how long a request to the store takes.
+
+    io: replaces the store of the configuration
+    """
+    planned = plan_freshness(config, io)
+    assert planned is not None
+    if planned.problem is not None:
+        return [warning(planned.problem, f"Set `freshness.target_ms` to {planned.least_ms:,} or more")]
+    if planned.least_ms is None:
+        return [ok("a REST server keeps the files, so it is unknown which target its store allows")]
+    return [ok(f"the store allows the target of {planned.target_ms / 1000:g} s: {planned.least_ms:,} ms at best")]
 
 
 def _clock(modified_ms: int, before_ms: int, after_ms: int) -> Finding:

@@ -24,6 +24,7 @@ from typing import Final
 
 from tidelake.errors import BadInput
 from tidelake.storage.base.logs import get_logger
+from tidelake.storage.base.progress import tracked
 from tidelake.storage.base.threads import map_parallel
 from tidelake.storage.commit.commit_increment import CommitIncrement
 from tidelake.storage.commit.commit_message import CommitMessage, Committable
@@ -148,7 +149,8 @@ def plan_migration(source: SourceFolder) -> MigrationPlan:
     if not listed:
         raise BadInput(f"{source.location} has no files; name the folder with the files or their partitions")
     foreign_files = map_parallel(lambda e: read_foreign_file(source.io, e[1], e[2], source.format_name), listed)
-    files = [(partition, file) for (partition, _, _), file in zip(listed, foreign_files, strict=True)]
+    read = tracked("reading footers", foreign_files, len(listed))
+    files = [(partition, file) for (partition, _, _), file in zip(listed, read, strict=True)]
     first = files[0][1]
     for _, file in files[1:]:
         check_alike(first, file)
@@ -205,7 +207,8 @@ def migrate(plan: MigrationPlan, target: TableContext, *, keep_source: bool, add
     _check_distinct([path for _, path in moves])
     commit = TableCommit(target, user)
     if commit.latest_of_user() is None:
-        list(map_parallel(lambda move: _link_or_copy(plan.source.io, target.io, *move), moves))
+        moving = map_parallel(lambda move: _link_or_copy(plan.source.io, target.io, *move), moves)
+        list(tracked("linking or copying", moving, len(moves)))
     fields = data_fields(target.schema)
     made = [
         CommitMessage(

@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Final, TypeAlias
 
 from tidelake.errors import TidelakeError
+from tidelake.storage.base.progress import tracked
 from tidelake.storage.commit.expire.retained_states import RetainedStates, changelog_list, changes_list, retained_states
 from tidelake.storage.commit.manifests.index_manifest import index_entry_path, read_index_manifest
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
@@ -77,7 +78,8 @@ class BranchCheck:
                 self._add("snapshot-gap", f"{self._line}snapshots", what, ROLL_BACK)
         chain = SnapshotChain(self._context, self._manifests, self._files)
         first = held.snapshots[0] if held.snapshots else None
-        for snapshot_id in held.snapshots:
+        count = len(held.snapshots)
+        for snapshot_id in tracked("checking snapshots", held.snapshots, count, "snapshots"):
             self._check_snapshot(snapshot_id, chain, is_first=snapshot_id == first)
         self._add_files_of_changelogs(held)
         self._check_partly_expired(held.partially_expired)

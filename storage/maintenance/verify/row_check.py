@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tidelake.errors import TidelakeError, UnsupportedFeature
+from tidelake.storage.base.progress import tracked
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.files.reader import read_data_file
@@ -27,9 +28,10 @@ from tidelake.storage.model.table import TableContext
 _RETRACTS = pa.array([int(kind) for kind in RowKind if kind.is_retract], pa.int8())
 
 
-def check_rows(files: Iterable[ReferencedFile]) -> Iterator[Finding]:
+def check_rows(files: Collection[ReferencedFile]) -> Iterator[Finding]:
     """Check data files and changelog files. Memory: one batch at a time."""
-    for file in files:
+    total = sum(file.entry.file.file_size for file in files)
+    for file in tracked("checking rows", files, total, "bytes", lambda file: file.entry.file.file_size):
         path = file.path
         try:
             yield from _check_file(file)

@@ -630,3 +630,93 @@ def test_contradictory_logins_are_refused(source: dict[str, Any], message: str) 
     with pytest.raises(ConfigError, match=rf"(?s){message}") as raised:
         parse(kafka_source(**source))
     assert not {secret for secret in ("hunter2", "s3cret") if secret in str(raised.value)}
+
+
+@pytest.mark.parametrize(
+    ("more", "targets", "ruling", "interval_ms"),
+    [
+        pytest.param("", [None], None, 10_000, id="none"),
+        pytest.param("freshness: {target_ms: 8000}", [8_000], ("shop.orders", 8_000), 6_000, id="of the pipeline"),
+        pytest.param(
+            "freshness: {target_ms: 8000}\ntables: [{name: a.a}, {name: a.b, freshness: {target_ms: 4000}}]",
+            [8_000, 4_000],
+            ("a.b", 4_000),
+            3_000,
+            id="the smallest rules",
+        ),
+        pytest.param(
+            "tables: [{name: a.a}, {name: 'a.x_{table}', freshness: {target_ms: 400}}]",
+            [None, 400],
+            ("a.x_{table}", 400),
+            300,
+            id="of an entry of many tables",
+        ),
+        pytest.param(
+            "tables: [{name: a.a}, {name: a.b, paused: true, freshness: {target_ms: 400}}]",
+            [None, None],
+            None,
+            10_000,
+            id="a paused table promises nothing",
+        ),
+    ],
+)
+def test_the_smallest_target_of_freshness_rules(
+    more: str, targets: list[int | None], ruling: tuple[str, int] | None, interval_ms: int
+) -> None:
+    text = GOOD if "tables:" not in more else GOOD[: GOOD.index("tables:")]
+    config = parse(f"{text}{more}")
+    assert [config.freshness_target_of(table) for table in config.tables] == targets
+    assert (config.ruling_target, config.first_interval_ms) == (ruling, interval_ms)
+
+
+@pytest.mark.parametrize(
+    ("more", "flags", "message"),
+    [
+        pytest.param(
+            "freshness: {target_ms: 5000}\ncheckpoint: {interval_ms: 10000}",
+            (),
+            "shop.yaml:13: `freshness.target_ms` of shop.orders is 5000, and chooses the interval\n"
+            "    checkpoint: {interval_ms: 10000}\nLeave out one of the two.",
+            id="an interval, also the default one",
+        ),
+        pytest.param(
+            "freshness: {target_ms: 5000}",
+            ("checkpoint.interval_ms=500",),
+            "flag checkpoint.interval_ms: `freshness.target_ms` of shop.orders is 5000, and chooses the interval\n"
+            "    500\nLeave out one of the two.",
+            id="an interval in a flag",
+        ),
+        pytest.param(
+            "freshness: {price_an_hour_max: 1}",
+            (),
+            "shop.yaml:12: without a target nothing is chosen that it could limit\n"
+            "    freshness: {price_an_hour_max: 1}\nAdd `freshness.target_ms`.",
+            id="a price without a target",
+        ),
+        pytest.param(
+            "freshness: {target_ms: 5000, price_an_hour_max: 1}",
+            (),
+            "shop.yaml:12: nobody charges for requests at /lake\n"
+            "    freshness: {target_ms: 5000, price_an_hour_max: 1}\nLeave it out.",
+            id="a price on a disk",
+        ),
+        pytest.param(
+            "freshness: {target_ms: 50}",
+            (),
+            "shop.yaml:12: `freshness.target_ms`: expected `int` >= 200\n    freshness: {target_ms: 50}\n"
+            "Correct the value.",
+            id="a target that no commit keeps",
+        ),
+    ],
+)
+def test_what_contradicts_a_target_of_freshness_is_refused(more: str, flags: tuple[str, ...], message: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        parse(f"{GOOD}{more}", *flags)
+    assert str(refused.value) == message
+
+
+def test_a_price_limit_is_taken_for_an_object_store() -> None:
+    text = GOOD.replace("/lake", "s3://bucket/lake")
+    config = parse(f"{text}freshness: {{target_ms: 5000, price_an_hour_max: 0.25}}")
+    assert config.freshness.price_an_hour_max == 0.25
+    assert parse(f"{text}freshness: {{target_ms: 5000}}\ncheckpoint: {{bytes_max: 7}}").checkpoint.bytes_max == 7

@@ -45,6 +45,7 @@ from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.ingest.monitoring.observations import RunObservations
 from tidelake.ingest.pipeline.builder import PipelineBuilder
 from tidelake.ingest.pipeline.error_policy import ErrorPolicy
+from tidelake.ingest.pipeline.freshness import FreshnessKeeper
 from tidelake.ingest.pipeline.pending_batches import WaitLimits
 from tidelake.ingest.pipeline.progress_tracker import ProgressFile
 from tidelake.ingest.raw_batch import RawBatch
@@ -465,6 +466,7 @@ class Rig:
     start: Start = field(default_factory=Earliest)
     dead_letters_at: str = field(default_factory=lambda: f"memory://letters/{uuid4().hex}")
     progress: ProgressFile | None = None
+    freshness: FreshnessKeeper | None = None
 
     def __post_init__(self) -> None:
         self.clock = ManualClock()
@@ -493,5 +495,6 @@ class Rig:
             routings={},
             start=self.start,
             progress=self.progress,
+            freshness=self.freshness,
             queue_bytes=self.queue_bytes,
         ).build()

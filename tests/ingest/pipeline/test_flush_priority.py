@@ -55,3 +55,18 @@ async def test_a_compaction_that_a_writer_waits_for_starts_at_once() -> None:
     priority = FlushPriority(3_600_000, ManualClock(), scheduler)
     priority.begin()
     assert await asyncio.to_thread(lambda: scheduler.submit("t", lambda _: "compacted").result()) == "compacted"
+
+
+async def test_at_half_pace_no_compaction_starts_by_itself_in_the_first_half_of_an_interval() -> None:
+    clock, scheduler, begun = ManualClock(), CompactionScheduler(1), threading.Event()
+    priority = FlushPriority(3_600_000, clock, scheduler)
+    priority.compaction_pause_ms = 1_800_000
+    priority.begin()
+    waits = await asyncio.to_thread(scheduler.submit, "t", lambda _: begun.set())
+    priority.end()
+    assert not await asyncio.to_thread(begun.wait, 0.05)
+    clock.advance(1_800_000)
+    priority.begin()
+    clock.advance(1_800_000)
+    priority.end()  # a checkpoint that takes as long as the pause
+    await asyncio.to_thread(waits.result)

@@ -567,3 +567,28 @@ def test_a_request_may_be_withdrawn_until_the_pipeline_begins() -> None:
     requests.answer(request, answer)
     assert requests.read_answer(request) == answer
     assert requests.read_answer(request) is None
+
+
+async def test_a_target_of_freshness_comes_and_goes_while_the_pipeline_runs() -> None:
+    world = World()
+    world.write_file(A)
+    async with Running(world) as running:
+        world.add("a", 1)
+        await running.has("a", 1)
+        observed = running.pipeline.observed
+        assert (observed.freshness, observed.interval_ms) == (None, 20)
+        world.write_file(A, more="freshness: {target_ms: 200}")
+        changes = await running.reload.take()
+        assert changes.settings == ["checkpoint.interval_ms", "freshness.target_ms"]
+        assert observed.freshness is not None
+        assert (observed.freshness.target_ms, observed.freshness.table) == (200, "shop.a")
+        assert observed.stall_tolerance_ms == 10_000
+        world.add("a", 2)
+        await running.has("a", 1, 2)
+        assert observed.freshness.hour is not None
+        world.write_file(A)
+        await running.reload.take()
+        assert running.pipeline.observed.freshness is None
+        assert (observed.interval_ms, observed.stall_tolerance_ms) == (20, 0)
+        world.add("a", 3)
+        await running.has("a", 1, 2, 3)

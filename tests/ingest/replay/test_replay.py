@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import tidelake
 from tests.support.levels import examples
+from tests.support.recorded_progress import Recorded
 from tidelake.errors import BadInput, CommitConflict
 from tidelake.ingest.config.config import parse_config
 from tidelake.ingest.dead_letter_table import COLUMNS, TableDeadLetters
@@ -24,6 +25,7 @@ from tidelake.ingest.replay import replay
 from tidelake.ingest.replay.later_changes import row_values
 from tidelake.ingest.replay.replay import DeadLetterReplay, ReplayReport
 from tidelake.ingest.settings import Config
+from tidelake.storage.base.progress import shown_on
 from tidelake.storage.catalog.filesystem import FileSystemCatalog
 from tidelake.storage.ddl.schema_changes import SchemaChange
 from tidelake.storage.model.schema.table_schema import TableSchema
@@ -437,3 +439,13 @@ def test_after_a_full_replay_the_table_equals_one_without_bad_records(
     shop.replay(tidelake.col("offset").is_in(offsets))
     shop.replay()
     assert shop.rows() == truth
+
+
+def test_a_replay_counts_the_records_that_it_reads_again(shop: Shop) -> None:
+    shop.add((1, 5), (2, BAD), (2, 6), (3, 7))
+    shop.run()
+    shop.fix()
+    display = Recorded()
+    with shown_on(display):
+        assert outcomes(shop.replay()) == {"superseded": 1}
+    assert display.tasks == [("reading the log after the dead letters", "records", 2, 2)]

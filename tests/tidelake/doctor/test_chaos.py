@@ -160,6 +160,14 @@ def test_a_copy_of_a_table_writes_and_calls_nothing_outside_of_its_folder(tmp_pa
     assert entry.options == {}
 
 
+def test_a_target_of_freshness_does_not_slow_the_checkpoints_of_a_scratch_run(tmp_path: Path) -> None:
+    path = write_world(tmp_path, records=1)
+    path.write_text(path.read_text() + "freshness: {target_ms: 60000}\n")
+    lake = ScratchPipeline(str(path), [], f"{tmp_path}/lake/{PREFIX}1/undisturbed", str(tmp_path / "in"))
+    run = lake.settings_of_run(until_end=True)
+    assert (run.ruling_target, run.checkpoint.interval_ms) == (None, 500)
+
+
 # ---------------------------------------------------------------- what it would see
 
 

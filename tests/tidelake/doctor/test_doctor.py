@@ -304,3 +304,18 @@ def test_a_check_that_hangs_or_fails_hides_no_other() -> None:
         ("b", False, [failed("ValueError: broken", "mend it")]),
         ("c", False, [Finding(Status.OK, "fine")]),
     ]
+
+
+@pytest.mark.parametrize("more", ["", "freshness: {target_ms: 5000}\n"], ids=["without a target", "with a target"])
+def test_a_target_of_freshness_is_compared_with_the_store(call: Call, tmp_path: Path, more: str) -> None:
+    said = call("doctor", write_config(tmp_path, more), "--json")
+    found = {one["check"]: one["findings"] for one in said.document["checks"]}
+    assert ("freshness" in found) == bool(more)
+    if more:
+        assert found["freshness"][0]["found"].startswith("the store allows the target of 5 s")
+
+
+def test_a_contradiction_of_freshness_fails_the_configuration(call: Call, tmp_path: Path) -> None:
+    said = call("doctor", write_config(tmp_path, "freshness: {target_ms: 500}\ncheckpoint: {interval_ms: 500}\n"))
+    assert said.code == 1
+    assert "chooses the interval" in said.out

@@ -27,7 +27,7 @@ from tidelake.ingest.config.config import parse_config
 from tidelake.ingest.pipeline.builder import build_pipeline
 from tidelake.ingest.pipeline.recovery_flags import parse_recovery_flags
 from tidelake.ingest.pipeline.service import run as run_pipeline
-from tidelake.ingest.settings import Config
+from tidelake.ingest.settings import Config, FreshnessSettings
 from tidelake.ingest.source_settings import KafkaSettings
 from tidelake.ingest.spark.batch_position import recorded_position
 from tidelake.spark import pipeline_query
@@ -251,8 +251,9 @@ def test_settings_unsupported_on_spark_are_refused(
     [
         ({"paused": True}, "paused: a Spark query has no quarantine"),
         ({"deletes": "soft"}, "deletes: soft: Spark's tasks write a delete without the row that it deletes"),
+        ({"freshness": FreshnessSettings(target_ms=500)}, "freshness: the trigger of a Spark query has one interval"),
     ],
-    ids=["a pause", "soft deletes"],
+    ids=["a pause", "soft deletes", "a target of freshness"],
 )
 def test_settings_of_a_table_unsupported_on_spark_are_refused(
     tmp_path: Path, given: dict[str, Any], message: str

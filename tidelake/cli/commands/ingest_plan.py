@@ -76,6 +76,7 @@ def plan(
     from tidelake.ingest.config.config import load_config
     from tidelake.ingest.pipeline import builder
     from tidelake.ingest.pipeline.configured_source import with_short_limit
+    from tidelake.ingest.pipeline.freshness_plan import plan_freshness
     from tidelake.ingest.pipeline.recovery_flags import parse_recovery_flags
 
     found = builder.expanded(load_config(Path(config), settings))
@@ -85,11 +86,19 @@ def plan(
     asked = with_short_limit(loaded)
     pipeline = builder.build_pipeline(asked, flags, run_command(config, settings), contexts=found.contexts)
     recovered = asyncio.run(pipeline.plan())
-    planned = {**_plan(loaded, recovered, pipeline.contexts), "lag": _lag(pipeline.observed)}
+    promised = plan_freshness(asked)
+    planned = {
+        **_plan(loaded, recovered, pipeline.contexts),
+        "lag": _lag(pipeline.observed),
+        "freshness": None if promised is None else promised.to_members(),
+    }
     if sample:
         from tidelake.ingest.pipeline.estimate import estimate
 
         sampled = asdict(asyncio.run(estimate(asked, sample)))
+        if promised is not None:
+            prices = [one["price"] for one in sampled["tables"]]
+            planned["freshness"]["price_problem"] = promised.price_problem(prices, loaded.request_prices.currency)
         planned |= {name: sampled[name] for name in ("obstacles", "passed_over")} | {"estimate": sampled["tables"]}
     if out.is_json:
         out.document(planned)
@@ -202,10 +211,8 @@ def _print_plan(out: CommandOutput, planned: dict[str, Any], *, details: bool) -
         ("pipeline", planned["pipeline"]),
         ("warehouse", settings["warehouse"]),
         ("source", _source_text(settings["source"])),
-        (
-            "checkpoint",
-            f"every {checkpoint['interval_ms'] / 1000:g} s, or {size_text(checkpoint['bytes_max'])} of records",
-        ),
+        ("checkpoint", f"{_interval_text(planned)}, or {size_text(checkpoint['bytes_max'])} of records"),
+        *((("freshness", _freshness_text(planned["freshness"])),) if planned["freshness"] else ()),
         ("bad records", f"tolerance: {settings['errors']['tolerance']}"),
         *((("left out", planned["omitted"]),) if planned["omitted"] else ()),
         ("schema", _schema_evolution_text([*planned["tables"], *planned["new_tables"]])),
@@ -252,6 +259,23 @@ def _print_plan(out: CommandOutput, planned: dict[str, Any], *, details: bool) -
     for difference in planned["differences"]:
         remedy = f"; {difference['command']}" if difference["command"] else ""
         out.console.print(Text(f"{difference['text']}: the table is not changed{remedy}"))
+
+
+def _interval_text(planned: dict[str, Any]) -> str:
+    if planned["freshness"] is None:
+        return f"every {planned['settings']['checkpoint']['interval_ms'] / 1000:g} s"
+    return f"at first every {planned['freshness']['first_interval_ms'] / 1000:g} s, then as the freshness needs"
+
+
+def _freshness_text(planned: dict[str, Any]) -> str:
+    """Return what is promised, and what keeps the run from it as far as this is known."""
+    text = f"a record is visible after {planned['target_ms'] / 1000:g} s at most"
+    if len(planned["targets"]) > 1:
+        text += f"; {planned['table']} rules, as all tables share the checkpoints"
+    if planned["price_an_hour_max"] is not None:
+        text += f"; requests cost {planned['price_an_hour_max']:g} an hour at most"
+    problems = (planned["problem"], planned.get("price_problem"))
+    return "\n".join([text, *(problem for problem in problems if problem is not None)])
 
 
 def _schema_evolution_text(tables: Sequence[dict[str, Any]]) -> str:

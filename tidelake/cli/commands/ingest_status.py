@@ -148,7 +148,25 @@ def _rendered(found: dict[str, Any]) -> RenderableType:
         grid.add_column(title, justify="right")
     for table in found["tables"]:
         grid.add_row(*_table_cells(table))
-    return Group(head, *reasons, _totals(found), Text(), grid)
+    kept = found.get("freshness")
+    promised = [] if kept is None else [Text(_freshness_text(kept, found["checkpoint"]["interval_ms"]))]
+    return Group(head, *reasons, _totals(found), *promised, Text(), grid)
+
+
+def _freshness_text(kept: dict[str, Any], interval_ms: int) -> str:
+    """Return what was promised and reached, what binds and why, and what an hour costs."""
+    reached = "unknown" if kept["reached_ms"] is None else f"{kept['reached_ms'] / 1000:,.1f} s"
+    binds = "nothing binds" if kept["binds"] == "nothing" else f"{kept['binds']} binds"
+    parts = [
+        f"freshness {reached} of {kept['target_ms'] / 1000:g} s for {kept['table']}",
+        f"a checkpoint every {interval_ms:,} ms",
+        f"{binds}: {kept['reason']}",
+    ]
+    if (hour := kept["hour"]) is not None:
+        price = f" ({hour['price']:.4f} {hour['currency']})" if hour["price"] else ""
+        size = size_text(round(hour["nbytes"]))
+        parts.append(f"an hour costs {hour['puts'] + hour['gets']:,.0f} requests{price}, {size}")
+    return " · ".join(parts)
 
 
 def _totals(found: dict[str, Any]) -> Text:

@@ -14,7 +14,13 @@ from tidelake.ingest.config.config import load_config
 from tidelake.ingest.config.lower_case import lower_case_for_catalog
 from tidelake.ingest.pipeline.builder import expanded
 from tidelake.ingest.secrets import RedactedOptions
-from tidelake.ingest.settings import CheckpointSettings, Config, DeadLetterTableSettings, MetricsSettings
+from tidelake.ingest.settings import (
+    CheckpointSettings,
+    Config,
+    DeadLetterTableSettings,
+    MetricsSettings,
+    PipelineFreshnessSettings,
+)
 from tidelake.ingest.source_settings import FolderSettings
 from tidelake.storage.catalog.base import Catalog
 from tidelake.storage.catalog.opening import open_catalog
@@ -63,7 +69,7 @@ class ScratchPipeline(msgspec.Struct, frozen=True):
         if not isinstance(errors.dead_letters, DeadLetterTableSettings):
             errors = msgspec.structs.replace(errors, dead_letters=None)
         checkpoint: CheckpointSettings = msgspec.structs.replace(
-            own.checkpoint, interval_ms=min(own.checkpoint.interval_ms, _INTERVAL_MS_MAX)
+            own.checkpoint, interval_ms=min(own.first_interval_ms, _INTERVAL_MS_MAX)
         )
         return msgspec.structs.replace(
             own,
@@ -76,7 +82,10 @@ class ScratchPipeline(msgspec.Struct, frozen=True):
                 max_record_bytes=own.source.max_record_bytes,
             ),
             checkpoint=checkpoint,
-            tables=[msgspec.structs.replace(one, options=without_outside(one.options)) for one in own.tables],
+            freshness=PipelineFreshnessSettings(),
+            tables=[
+                msgspec.structs.replace(one, options=without_outside(one.options), freshness=None) for one in own.tables
+            ],
             errors=errors,
             quarantine=msgspec.structs.replace(quarantine, location=None),
             metrics=MetricsSettings(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,9 +13,13 @@ import tidelake
 from tests.support.command_line import Call
 from tests.support.s3_server import S3Server
 from tidelake.cli.commands.ingest_plan import _lag_text
+from tidelake.doctor.checks import Status
+from tidelake.doctor.warehouse import check_freshness
 from tidelake.ingest.config.config import parse_config
 from tidelake.ingest.pipeline.configured_source import with_short_limit
+from tidelake.ingest.pipeline.freshness_plan import plan_freshness
 from tidelake.ingest.source_settings import KafkaSettings
+from tidelake.storage.fileio.local import LocalFileIO
 
 TABLES = 40
 
@@ -386,3 +391,60 @@ def test_plan_and_show_name_the_columns_that_late_rows_change(call: Call, tmp_pa
     assert f"shop.t, late rows: {note}" in " ".join(call("ingest", "plan", path).out.split())
     assert call("table", "show", "shop.t", "-w", warehouse, "--json").document["late_rows"] == note
     assert f"late rows {note}" in " ".join(call("table", "show", "shop.t", "-w", warehouse).out.split())
+
+
+def test_a_plan_names_the_table_whose_target_of_freshness_rules(call: Call, tmp_path: Path) -> None:
+    path = write_config(tmp_path, "{name: shop.a, freshness: {target_ms: 5000}}, {name: shop.b}")
+    path.write_text(path.read_text() + "freshness: {target_ms: 60000}\n")
+    planned = call("ingest", "plan", path, "--json").document["freshness"]
+    assert (planned["table"], planned["target_ms"], planned["first_interval_ms"]) == ("shop.a", 5_000, 3_750)
+    assert (planned["targets"], planned["problem"]) == ({"shop.a": 5_000, "shop.b": 60_000}, None)
+    shown = " ".join(call("ingest", "plan", path).out.split())
+    assert "at first every 3.75 s, then as the freshness needs, or 512 MiB of records" in shown
+    assert "a record is visible after 5 s at most; shop.a rules, as all tables share the checkpoints" in shown
+    without = write_config(tmp_path, "{name: shop.a}")
+    assert call("ingest", "plan", without, "--json").document["freshness"] is None
+
+
+class SlowStore(LocalFileIO):
+    """Each request takes its time."""
+
+    def exists(self, path: str) -> bool:
+        time.sleep(0.02)
+        return super().exists(path)
+
+
+def test_a_target_that_the_store_does_not_allow_is_named(tmp_path: Path) -> None:
+    config = parse_config(
+        write_config(tmp_path, "{name: shop.a, freshness: {target_ms: 200}}").read_text(),
+        "shop.yaml",
+        pipeline="shop",
+    )
+    planned = plan_freshness(config, SlowStore())
+    assert planned is not None
+    assert planned.least_ms is not None
+    assert planned.least_ms >= 4 * 20 * 3 / 0.9
+    assert planned.problem is not None
+    assert planned.problem.startswith("`freshness.target_ms` of shop.a is 200, and this store allows ")
+    (found,) = check_freshness(config, SlowStore())
+    assert found.status is Status.WARNING
+    assert f"Set `freshness.target_ms` to {planned.least_ms // 1000 or ''}" in found.remedy
+    (fine,) = check_freshness(config)
+    assert fine.status is Status.OK
+
+
+def test_a_price_limit_that_will_bind_is_named_by_the_estimate(call: Call, tmp_path: Path, s3_server: S3Server) -> None:
+    path = write_config(tmp_path, "{name: 'shop.{table}', options: {bucket: 1, write-only: true}}")
+    options = ", ".join(f"{key}: '{value}'" for key, value in s3_server.options.items())
+    text = path.read_text().replace(f"{tmp_path}/lake", f"s3://{s3_server.new_bucket()}/lake")
+    path.write_text(
+        f"{text}warehouse_options: {{{options}}}\nfreshness: {{target_ms: 4000, price_an_hour_max: 0.01}}\n"
+    )
+    write_steady_records(tmp_path, tables=1, seconds=60, records_per_second=5)
+    planned = call("ingest", "plan", path, "--sample", "10000", "--json").document
+    (one,) = planned["estimate"]
+    assert one["commits"] == pytest.approx(1_200, rel=0.05)  # every three quarters of the target
+    assert f"would cost {one['price']:.4f} USD" in planned["freshness"]["price_problem"]
+    assert "the target of 4 s is missed" in " ".join(call("ingest", "plan", path, "--sample", "10000").out.split())
+    enough = call("ingest", "plan", path, "--sample", "10000", "--json", "--set", "freshness.price_an_hour_max=1")
+    assert enough.document["freshness"]["price_problem"] is None

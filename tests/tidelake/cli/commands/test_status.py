@@ -15,7 +15,7 @@ from tests.support.command_line import Call
 from tests.support.manual_clock import ManualClock
 from tidelake.checkpoint.record_times import RecordTimes
 from tidelake.ingest.monitoring.metrics import ProcessGauges
-from tidelake.ingest.monitoring.observations import RunObservations
+from tidelake.ingest.monitoring.observations import FreshnessObservation, HourOfWrites, RunObservations
 from tidelake.ingest.monitoring.status import status_document
 
 
@@ -73,6 +73,20 @@ def test_a_running_pipeline_is_shown_with_its_tables(config: Path, call: Call, p
     assert [word for word in ("shop.orders", "1,234", "#7", "12 ms", "5.0 MiB") if word not in result.out] == []
     (document,) = call("ingest", "status", config, "--url", f"http://127.0.0.1:{port}", "--json").lines
     assert (document["running"]["tables"][0]["rows"], document["quarantine"]) == (1_234, [])
+
+
+def test_a_promised_freshness_is_shown_with_what_binds_and_what_an_hour_costs(
+    config: Path, call: Call, port: int, observed: RunObservations
+) -> None:
+    kept = FreshnessObservation(5_000, "shop.orders", lambda _: 5_000, "EUR", 1 << 20, 7_000, "store")
+    kept.reason, kept.hour = "a checkpoint takes 4.0 s", HourOfWrites(1_000, 500, 3 << 20, 0.0052)
+    observed.freshness, observed.interval_ms = kept, 8_000
+    serve(observed)
+    shown = call("ingest", "status", config, "--url", f"http://127.0.0.1:{port}").out
+    assert (
+        "freshness 7.0 s of 5 s for shop.orders · a checkpoint every 8,000 ms · store binds: a checkpoint takes 4.0 s "
+        "· an hour costs 1,500 requests (0.0052 EUR), 3.0 MiB"
+    ) in " ".join(shown.split())
 
 
 def test_an_unready_pipeline_exits_with_1_and_prints_the_reason(
