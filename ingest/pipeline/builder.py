@@ -16,10 +16,13 @@ from tidelake.ingest.clock import Clock, SystemClock
 from tidelake.ingest.config.lower_case import format_of, lower_case_for_catalog
 from tidelake.ingest.dead_letter_table import DeadLetterTable, TableDeadLetters
 from tidelake.ingest.dead_letters import DeadLetters
+from tidelake.ingest.decoding.decode_pool import DecodePool
+from tidelake.ingest.decoding.process_count import decode_processes
+from tidelake.ingest.decoding.target_numbers import DecoderSetup
 from tidelake.ingest.evolution.schema_barrier import SchemaBarrier
 from tidelake.ingest.evolution.table_schemas import TableSchemas
 from tidelake.ingest.formats.assumptions import Assumption, assumptions
-from tidelake.ingest.formats.base import DecodedBatch, Decoder, TargetOf
+from tidelake.ingest.formats.base import DecodedBatch, Decoder, OpenedFormat, TargetOf
 from tidelake.ingest.formats.format_capabilities import SourceOrderOf
 from tidelake.ingest.formats.registry import capabilities_of, transaction_of_format
 from tidelake.ingest.monitoring.observations import RunObservations
@@ -198,6 +201,7 @@ def build_pipeline(
         quarantine=quarantine,
         monitor=monitor,
         queue_bytes=config.write.queue_bytes,
+        decoding=_decoding(config, configured, format_),
         run_decode=run_cpu_bound if format_.DECODING_BLOCKS else run_short,
         run_write=run_short,
     ).build()
@@ -230,6 +234,7 @@ class PipelineBuilder:
     quarantine: None stops the pipeline if a table fails.
     monitor: publishes the observations while the pipeline runs.
     queue_bytes: size of each of the two channels.
+    decoding: number of processes that decode, and what with; None: the pipeline's process decodes.
     run_decode: runs the decoder.
     run_write: runs the writing of a batch if it does not block.
     """
@@ -259,6 +264,7 @@ class PipelineBuilder:
     quarantine: Quarantine | None = None
     monitor: PipelineMonitor | None = None
     queue_bytes: int = 1 << 20
+    decoding: tuple[int, DecoderSetup] | None = None
     run_decode: RunCpuBound = run_cpu_bound
     run_write: RunCpuBound = run_cpu_bound
 
@@ -365,6 +371,9 @@ class PipelineBuilder:
             self.queue_bytes,
             self.observed,
             catch_up,
+            None
+            if self.decoding is None
+            else DecodePool(*self.decoding, self.router.target_of, self.observed.decoding),
         )
         startup = Startup(recovery, checkpoints, self.dead_letters, moved_files, writer, self.flags, quarantine)
         metrics = RunMetrics(self.observed, self.errors.unused_skips)
@@ -459,6 +468,14 @@ def _opener_of_sinks(
         )
 
     return open_sink
+
+
+def _decoding(
+    config: Config, configured: ConfiguredTables, format_: OpenedFormat
+) -> tuple[int, DecoderSetup] | None:
+    """Return how many processes decode, and what with; None if the pipeline's process decodes."""
+    size = decode_processes(config)
+    return (size, configured.decoder_setup(format_)) if size else None
 
 
 def _without_split_transactions(source: Source, config: Config, observed: RunObservations) -> Source:
