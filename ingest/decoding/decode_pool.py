@@ -21,7 +21,7 @@ from tidelake.storage.base.backoff import ExponentialBackoff
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.base.threads import run_uncancellable
 
-_SMALL_BYTES: Final = 32 << 10  # decoding so few records takes as long as passing them to another process and back
+SMALL_BYTES: Final = 32 << 10  # decoding so few records takes as long as passing them to another process and back
 _BACKOFF: Final = ExponentialBackoff(first_ms=100, longest_ms=30_000)
 
 _log = get_logger(__name__)
@@ -47,6 +47,11 @@ class DecodePool:
     def pids(self) -> list[int]:
         """The running processes."""
         return [process.pid for process in self._processes]
+
+    @property
+    def ready(self) -> int:
+        """The number of processes that can decode."""
+        return sum(process.is_ready for process in self._processes)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -74,7 +79,7 @@ class DecodePool:
 
     async def begin(self, task: DecodeTask) -> None:
         """Let a process decode the batch, as soon as one has room for it."""
-        if task.batch.nbytes < _SMALL_BYTES:
+        if task.batch.nbytes < SMALL_BYTES:
             task.finish(None)
             return
         while ready := [process for process in self._processes if process.is_ready]:
