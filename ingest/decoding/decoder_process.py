@@ -15,7 +15,6 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-import tidelake
 from tidelake.errors import TidelakeError
 from tidelake.ingest.allocators import service_environment
 from tidelake.ingest.decoding.batch_messages import joined, raw_size, size_of, write_raw
@@ -223,7 +222,7 @@ class DecoderProcess:
 
 def _environment() -> dict[str, str]:
     """Return the environment in which Python finds this very package."""
-    home = str(Path(tidelake.__file__).parent.parent)
+    home = str(Path(__file__).parents[3])  # the folder of the package tidelake
     environment = service_environment()
     path = [home, *filter(None, [environment.get("PYTHONPATH")])]
     return {**environment, "PYTHONPATH": ":".join(path)}

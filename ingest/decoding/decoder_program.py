@@ -21,6 +21,7 @@ from tidelake.ingest.decoding.target_numbers import NO_TARGET, OUTDATED, Decoder
 from tidelake.ingest.formats.base import Target
 from tidelake.ingest.formats.source_table import SourceTable
 
+
 class _TargetUnknown(Exception):
     """The pipeline has an error instead of a target. It decodes the batch itself, and raises the error."""
 

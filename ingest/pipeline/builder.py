@@ -31,7 +31,7 @@ from tidelake.ingest.pipeline.checkpointer import Checkpointer, SnapshotProperti
 from tidelake.ingest.pipeline.configured_source import build_source, build_start
 from tidelake.ingest.pipeline.configured_tables import ConfiguredTables
 from tidelake.ingest.pipeline.error_policy import ErrorPolicy
-from tidelake.ingest.pipeline.flow import CreateTables, Flow
+from tidelake.ingest.pipeline.flow import CreateTables, Decoding, Flow
 from tidelake.ingest.pipeline.handover import Handover
 from tidelake.ingest.pipeline.pending_batches import WaitLimits
 from tidelake.ingest.pipeline.pipeline import Pipeline
@@ -360,9 +360,12 @@ class PipelineBuilder:
             )
 
         # The run.
+        pool = None
+        if self.decoding is not None:
+            pool = DecodePool(*self.decoding, self.router.target_of, self.observed.decoding)
         flow = Flow(
             self.source,
-            lambda batch: self.run_decode(decoder.decode, batch),
+            Decoding(lambda batch: self.run_decode(decoder.decode, batch), pool),
             self.router,
             self.sinks,
             self.create if quarantine is None else quarantine.create,
@@ -371,9 +374,6 @@ class PipelineBuilder:
             self.queue_bytes,
             self.observed,
             catch_up,
-            None
-            if self.decoding is None
-            else DecodePool(*self.decoding, self.router.target_of, self.observed.decoding),
         )
         startup = Startup(recovery, checkpoints, self.dead_letters, moved_files, writer, self.flags, quarantine)
         metrics = RunMetrics(self.observed, self.errors.unused_skips)
@@ -470,9 +470,7 @@ def _opener_of_sinks(
     return open_sink
 
 
-def _decoding(
-    config: Config, configured: ConfiguredTables, format_: OpenedFormat
-) -> tuple[int, DecoderSetup] | None:
+def _decoding(config: Config, configured: ConfiguredTables, format_: OpenedFormat) -> tuple[int, DecoderSetup] | None:
     """Return how many processes decode, and what with; None if the pipeline's process decodes."""
     size = decode_processes(config)
     return (size, configured.decoder_setup(format_)) if size else None

@@ -70,6 +70,18 @@ class _Decoded:
     routing: int
 
 
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """Where batches are decoded.
+
+    here: decodes a batch in the pipeline's process.
+    pool: processes that decode batches ahead; None: the pipeline's process decodes all.
+    """
+
+    here: Decode
+    pool: DecodePool | None = None
+
+
 _Undecoded: TypeAlias = Channel[RawBatch | _DrainMarker] | Channel[DecodeTask | _DrainMarker]
 
 
@@ -92,13 +104,12 @@ class Flow:
     create: called for records that belong to no known table.
     queue_bytes: size of each of the two channels.
     catch_up: the catch-up of tables that fail. None: an error of a table ends the run.
-    pool: processes that decode; None: `decode` does.
     """
 
     def __init__(
         self,
         source: Source,
-        decode: Decode,
+        decoding: Decoding,
         router: TableRouter,
         existing: Collection[str],
         create: CreateTables,
@@ -107,13 +118,12 @@ class Flow:
         queue_bytes: int,
         observed: RunObservations,
         catch_up: CatchUp | None = None,
-        pool: DecodePool | None = None,
     ) -> None:
         self._catch_up = catch_up
         self._quarantine = None if catch_up is None else catch_up.quarantine
         self._source = source
-        self._decode_batch = decode
-        self._pool = pool
+        self._decode_batch = decoding.here
+        self._pool = decoding.pool
         self._create_tables = create
         self._router = router
         self._existing = existing
@@ -254,11 +264,15 @@ class Flow:
                     await self._checkpoints.priority.wait_for_flush()
                 routing = 0 if self._quarantine is None else self._quarantine.routing
                 created = partial(self._created, undecoded)
-                batch, decode = item, self._decoded
-                if isinstance(item, DecodeTask):
-                    batch, decode = item.batch, _DecodedOnce(await self._from_pool(item), self._decoded)
+                batch, decode = await self._with_decoder(item)
                 async for part, result in decoded_parts(batch, decode, created, self._writes.tolerates):
                     await decoded.send(_Decoded(part, result, routing), part.nbytes + result.nbytes)
+
+    async def _with_decoder(self, item: RawBatch | DecodeTask) -> tuple[RawBatch, Decode]:
+        """Return the batch, and what decodes it. What a process has decoded is returned at its first call."""
+        if isinstance(item, RawBatch):
+            return item, self._decoded
+        return item.batch, _DecodedOnce(await self._from_pool(item), self._decoded)
 
     async def _from_pool(self, task: DecodeTask) -> DecodedBatch:
         assert self._pool is not None

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -79,3 +80,14 @@ def wait_for_end(pid: int) -> None:
     while not has_ended(pid):
         assert time.monotonic() < deadline, f"process {pid} of {os.getpid()} goes on"
         time.sleep(0.01)
+
+
+def decoding_processes(test: str) -> list[int]:
+    """All processes that decode and were started by a test whose name contains this text, directly or not."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            command, environment = (path / "cmdline").read_bytes(), (path / "environ").read_bytes()
+            if b"decoder_program" in command and re.search(rf"PYTEST_CURRENT_TEST=[^\0]*{test}".encode(), environment):
+                found.append(int(path.name))
+    return found

@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -221,7 +222,7 @@ async def test_rows_larger_than_a_slot_come_through_the_connection(monkeypatch: 
             return 0
 
     async def result_of(batch: RawBatch) -> DecodedBatch:
-        here_, there = decoder_process.socket.socketpair()
+        here_, there = socket.socketpair()
         slots = SharedSlots.new()
         numbers = TargetNumbers(Tables(), lambda table: ())
         process = DecoderProcess(cast(Any, Running()), slots, here_, numbers, lambda: None)

@@ -96,7 +96,9 @@ def test_damaged_records_of_a_format_are_decoded_alike(name: str) -> None:
     chance = random.Random(37)
     for material in materials(name):
         batches = [
-            batch_of([damaged(chance.choice(material.records), material.records, chance) for _ in range(50)], 50 * number)
+            batch_of(
+                [damaged(chance.choice(material.records), material.records, chance) for _ in range(50)], 50 * number
+            )
             for number in range(4)
         ]
         with material.options_with_registry() as options:
