@@ -86,8 +86,8 @@ def with_a_truncate(log: Log) -> None:
 
 
 def with_many_tables(log: Log) -> None:
-    for number in range(400):
-        table = f"t{number % 40}"
+    for number in range(600):
+        table = f"t{number % 200}"
         log(table, number % PARTITIONS, change("c", None, row(number), table))
 
 
@@ -139,7 +139,7 @@ CASES: Final = {
         history,
         tables=tuple(f"{{name: lake.{name}, match: shop.{name}, mode: append, primary_key: []}}" for name in TABLES),
     ),
-    "many tables that records name": Case(
+    "two hundred tables that records name": Case(
         with_many_tables, tables=('{name: "lake.{table}", primary_key: [id], columns: {}}',)
     ),
 }
