@@ -93,7 +93,8 @@ def _goals(label: str, samples: Samples, name: str) -> list[Goal]:
 
 def _ratio(one: Sequence[Sample], other: Sequence[Sample], what: str) -> float:
     """Return the median ratio of a time of neighbouring runs."""
-    return statistics.median(getattr(a, what) / getattr(b, what) for a, b in zip(one, other, strict=True))
+    ratios = [getattr(a, what) / getattr(b, what) for a, b in zip(one, other, strict=True)]
+    return float(statistics.median(ratios))
 
 
 def job(servers: str, warehouse: str, processes: int, *, strings: bool, truth: str) -> None:
