@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks import (
+    all_cores,
     busy_tables,
     changelog,
     changelog_growth,
@@ -53,6 +54,7 @@ from tests.support.tools import TOOLS, build_tool
 
 SUITES: Final[dict[str, Callable[[Plan], Iterable[PageSection]]]] = {
     "from-kafka": from_kafka.sections,
+    "all-cores": all_cores.sections,
     "visible-latency": visible_latency.sections,
     "w1": partial(flush.sections, workload="w1"),
     "w2": partial(flush.sections, workload="w2"),

@@ -16,6 +16,12 @@ _TRIM_THRESHOLD: Final = -1
 _MMAP_THRESHOLD: Final = -3
 _ARENA_MAX: Final = -8
 
+_LIMITS: Final = (
+    (_MMAP_THRESHOLD, "MALLOC_MMAP_THRESHOLD_", _KEPT_BYTES_MAX),
+    (_TRIM_THRESHOLD, "MALLOC_TRIM_THRESHOLD_", _KEPT_BYTES_MAX),
+    (_ARENA_MAX, "MALLOC_ARENA_MAX", 1),
+)
+
 WORKER_ENVIRONMENT: Final = {_ARROW_POOL: "system"}
 """The environment of a Python worker of Spark. It makes Arrow allocate its arrays with glibc's malloc, so that
 `keep_blocks_between_batches` applies to them, too. Arrow's default pool returns memory to the system 10 ms after it was
@@ -38,6 +44,12 @@ def use_service_allocators() -> None:
         return
     os.environ.setdefault(_ARROW_POOL, "system")
     _keep_blocks()
+
+
+def service_environment() -> dict[str, str]:
+    """Return the environment of a process that helps a service, which gives it the service's allocators."""
+    limits = {variable: str(limit) for _, variable, limit in _LIMITS}
+    return {_ARROW_POOL: "system", **limits, **os.environ}
 
 
 @cache
@@ -64,10 +76,6 @@ def _keep_blocks() -> None:
     of the process's memory at its peak.
     """
     mallopt = ctypes.CDLL(None).mallopt
-    for parameter, variable, limit in (
-        (_MMAP_THRESHOLD, "MALLOC_MMAP_THRESHOLD_", _KEPT_BYTES_MAX),
-        (_TRIM_THRESHOLD, "MALLOC_TRIM_THRESHOLD_", _KEPT_BYTES_MAX),
-        (_ARENA_MAX, "MALLOC_ARENA_MAX", 1),
-    ):
+    for parameter, variable, limit in _LIMITS:
         if variable not in os.environ:
             mallopt(parameter, limit)

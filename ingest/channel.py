@@ -44,7 +44,7 @@ class Channel(Generic[T]):
     def __len__(self) -> int:
         return len(self._items)
 
-    def waiting(self, after: T | None = None) -> list[T]:
+    def waiting(self, after: object = None) -> list[T]:
         """Return the items that were not received yet, oldest first. They stay in the channel.
 
         after: only what was sent after this item

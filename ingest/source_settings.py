@@ -17,6 +17,7 @@ Positive = Annotated[int, msgspec.Meta(ge=1)]
 NotNegative = Annotated[int, msgspec.Meta(ge=0)]
 KafkaInt = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]  # the Kafka protocol sends it as four bytes
 KafkaLong = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+DecodeProcesses = Literal["auto"] | Annotated[int, msgspec.Meta(ge=0, le=64)]
 Name = Annotated[str, msgspec.Meta(min_length=1)]
 SaslMechanism = Literal["PLAIN", "GSSAPI", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM"]
 
@@ -42,6 +43,8 @@ class FolderSettings(
     until: `end` reads the existing records, `forever` waits for more
     poll_interval_ms: how often to look for new files and lines once all are read
     max_record_bytes: maximum size of a line, uncompressed; a longer one stops the pipeline before it fills the memory
+    decode_processes: how many processes decode the records; 0: the pipeline's own one does. `auto`: one for each core
+        but the first, up to four. Each takes about 150 MiB. See [performance](performance.md#all-cores)
     """
 
     path: Path
@@ -49,6 +52,7 @@ class FolderSettings(
     until: Literal["end", "forever"] = "forever"
     poll_interval_ms: Positive = 1_000
     max_record_bytes: Positive = 64 << 20
+    decode_processes: DecodeProcesses = 0
 
 
 class StartSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -83,6 +87,8 @@ class KafkaSettings(
         brokers are retried after 200 ms to 10 s, and the log says so once a minute
     max_record_bytes: maximum size of a compressed record, or of the batch it was compressed in, when uncompressed; a
         larger one stops the pipeline before it fills the memory. Uncompressed records are limited by the fetch sizes
+    decode_processes: how many processes decode the records; 0: the pipeline's own one does. `auto`: one for each core
+        but the first, up to four. Each takes about 150 MiB. See [performance](performance.md#all-cores)
     client_id: name of the client in the logs and quotas of brokers
     client_rack: rack of the client; replicas in the same rack are read
     request_timeout_ms: how long a broker may take to answer
@@ -130,6 +136,7 @@ class KafkaSettings(
     discovery_interval_ms: Positive = 30_000
     unreachable_after_ms: Positive = 120_000
     max_record_bytes: Positive = 64 << 20
+    decode_processes: DecodeProcesses = 0
 
     client_id: Name = "tidelake"
     client_rack: Name | None = None

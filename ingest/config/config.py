@@ -19,6 +19,7 @@ from tidelake.ingest.config.config_messages import config_error, setting_paths
 from tidelake.ingest.config.connect_names import take_connect_names
 from tidelake.ingest.config.yaml_settings import Path
 from tidelake.ingest.formats.connect_schema import spelled_source_type
+from tidelake.ingest.formats.registry import capabilities_of
 from tidelake.ingest.formats.types.type_mapping import TypeMapping
 from tidelake.ingest.secrets import HIDDEN, SECRET_NAME, RedactedOptions
 from tidelake.ingest.settings import Config
@@ -162,6 +163,12 @@ def _contradictions(config: Config) -> Iterator[tuple[Path, str, str]]:
             ("errors", "dead_letters") if config.errors.dead_letters else ("source", "path"),
             "the source would read the folder that dead letters are written to",
             "Name another folder, or another pipeline.",
+        )
+    if config.source.decode_processes not in (0, "auto") and capabilities_of(config.format).has_document_ids:
+        yield (
+            ("source", "decode_processes"),
+            f"the ids in records of {config.format} are compared over all partitions, which one process does",
+            "Set 0, or `auto`.",
         )
     names = [table.name for table in config.tables]
     for at, name in enumerate(names):

@@ -68,6 +68,15 @@ METRICS: Final = (
     ),
     Metric("transactions_waiting", "gauge", "partitions whose last transaction may be incomplete"),
     Metric("transactions_split", "counter", "transactions that exceeded the wait limit, and may be committed in parts"),
+    Metric("decode_processes", "gauge", "processes that decode; 0: the pipeline's own one does"),
+    Metric("decode_process_restarts", "counter", "processes that decode, and ended, and were replaced"),
+    Metric("decode_batches", "counter", "batches that these processes decoded"),
+    Metric(
+        "decode_outdated_batches",
+        "counter",
+        "batches that they decoded for a table that changed meanwhile, so that the pipeline decoded them again",
+    ),
+    Metric("decode_bytes_in_flight", "gauge", "bytes of records that these processes have, or have decoded ahead"),
     Metric("table_rows", "counter", "rows written, old images of updates included", _TABLE, "sum"),
     Metric("table_commits", "counter", "commits", _TABLE, "sum"),
     Metric(

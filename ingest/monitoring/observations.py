@@ -146,6 +146,24 @@ class TopicCounts:
 
 
 @dataclass(slots=True)
+class DecodingCounts:
+    """Counts of the processes that decode for the pipeline (`source.decode_processes`).
+
+    processes: number of processes; 0: the pipeline's process decodes.
+    restarts: number of processes that ended and were replaced.
+    batches: number of batches that processes decoded.
+    outdated: number of batches that they decoded for tables that had changed since, so that they were decoded again.
+    bytes_in_flight: bytes of the records that were passed to processes, and not taken back yet.
+    """
+
+    processes: int = 0
+    restarts: int = 0
+    batches: int = 0
+    outdated: int = 0
+    bytes_in_flight: int = 0
+
+
+@dataclass(slots=True)
 class RunObservations:
     """Observations of one run of a pipeline.
 
@@ -156,6 +174,7 @@ class RunObservations:
     records: number of records that were passed on to be written, skipped or set aside. `topics` counts the read ones.
     record_bytes: bytes of these records.
     transactions: counts of the source's transactions, if checkpoints don't split them.
+    decoding: counts of the processes that decode.
     waiting_since_ms: monotonic time since which records have waited for a commit; None if none wait.
     problems: returns the reason of each table that is held back
     refusal: why the pipeline ended and waits for somebody's decision; None if it doesn't
@@ -180,6 +199,7 @@ class RunObservations:
     commit_durations: DurationHistogram = field(default_factory=DurationHistogram)
     compaction_durations: DurationHistogram = field(default_factory=DurationHistogram)
     transactions: TransactionCounts = field(default_factory=TransactionCounts)
+    decoding: DecodingCounts = field(default_factory=DecodingCounts)
     waiting_since_ms: int | None = None
     last_checkpoint_ms: int | None = None
     problems: Callable[[], Mapping[str, str]] = dict

@@ -40,6 +40,7 @@ def status_document(observed: RunObservations, gauges: ProcessGauges, pipeline: 
         "records": sum(counts.records for counts in observed.topics.values()),
         "bytes": sum(counts.nbytes for counts in observed.topics.values()),
         "transactions": {"waiting": observed.transactions.waiting, "split": observed.transactions.split},
+        "decoding": asdict(observed.decoding),
         "skipped": dict(observed.skipped),
         "dead_letters": dict(observed.dead_letters),
         "write_buffer": {"bytes": gauges.buffer_bytes(), "limit_bytes": gauges.buffer_limit_bytes},

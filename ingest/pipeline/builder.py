@@ -17,10 +17,13 @@ from tidelake.ingest.clock import Clock, SystemClock
 from tidelake.ingest.config.lower_case import format_of, lower_case_for_catalog
 from tidelake.ingest.dead_letter_table import DeadLetterTable, TableDeadLetters
 from tidelake.ingest.dead_letters import DeadLetters
+from tidelake.ingest.decoding.decode_pool import DecodePool
+from tidelake.ingest.decoding.process_count import decode_processes
+from tidelake.ingest.decoding.target_numbers import DecoderSetup
 from tidelake.ingest.evolution.schema_barrier import SchemaBarrier
 from tidelake.ingest.evolution.table_schemas import TableSchemas
 from tidelake.ingest.formats.assumptions import Assumption, assumptions
-from tidelake.ingest.formats.base import DecodedBatch, Decoder, TargetOf
+from tidelake.ingest.formats.base import DecodedBatch, Decoder, OpenedFormat, TargetOf
 from tidelake.ingest.formats.format_capabilities import SourceOrderOf
 from tidelake.ingest.formats.registry import capabilities_of, transaction_of_format
 from tidelake.ingest.monitoring.observations import RunObservations
@@ -29,7 +32,7 @@ from tidelake.ingest.pipeline.checkpointer import Checkpointer, SnapshotProperti
 from tidelake.ingest.pipeline.configured_source import build_source, build_start
 from tidelake.ingest.pipeline.configured_tables import ConfiguredTables
 from tidelake.ingest.pipeline.error_policy import ErrorPolicy
-from tidelake.ingest.pipeline.flow import CreateTables, Flow
+from tidelake.ingest.pipeline.flow import CreateTables, Decoding, Flow
 from tidelake.ingest.pipeline.freshness import FreshnessKeeper, FreshnessParts
 from tidelake.ingest.pipeline.freshness_control import FreshnessGoal
 from tidelake.ingest.pipeline.handover import Handover
@@ -205,6 +208,7 @@ def build_pipeline(
         quarantine=quarantine,
         monitor=monitor,
         queue_bytes=config.write.queue_bytes,
+        decoding=_decoding(config, configured, format_),
         run_decode=run_cpu_bound if format_.DECODING_BLOCKS else run_short,
         run_write=run_short,
     ).build()
@@ -242,6 +246,7 @@ class PipelineBuilder:
     freshness: changes the policy of checkpoints. None: it stays as it is.
     monitor: publishes the observations while the pipeline runs.
     queue_bytes: size of each of the two channels.
+    decoding: number of processes that decode, and what with; None: the pipeline's process decodes.
     run_decode: runs the decoder.
     run_write: runs the writing of a batch if it does not block.
     """
@@ -272,6 +277,7 @@ class PipelineBuilder:
     freshness: FreshnessKeeper | None = None
     monitor: PipelineMonitor | None = None
     queue_bytes: int = 1 << 20
+    decoding: tuple[int, DecoderSetup] | None = None
     run_decode: RunCpuBound = run_cpu_bound
     run_write: RunCpuBound = run_cpu_bound
 
@@ -368,9 +374,12 @@ class PipelineBuilder:
             )
 
         # The run.
+        pool = None
+        if self.decoding is not None:
+            pool = DecodePool(*self.decoding, self.router.target_of, self.observed.decoding)
         flow = Flow(
             self.source,
-            lambda batch: self.run_decode(decoder.decode, batch),
+            Decoding(lambda batch: self.run_decode(decoder.decode, batch), pool),
             self.router,
             self.sinks,
             self.create if quarantine is None else quarantine.create,
@@ -473,6 +482,12 @@ def _opener_of_sinks(
         )
 
     return open_sink
+
+
+def _decoding(config: Config, configured: ConfiguredTables, format_: OpenedFormat) -> tuple[int, DecoderSetup] | None:
+    """Return how many processes decode, and what with; None if the pipeline's process decodes."""
+    size = decode_processes(config)
+    return (size, configured.decoder_setup(format_)) if size else None
 
 
 def _without_split_transactions(source: Source, config: Config, observed: RunObservations) -> Source:

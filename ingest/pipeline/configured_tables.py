@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from tidelake.checkpoint.routing import Routing
+from tidelake.ingest.decoding.target_numbers import DecoderSetup
 from tidelake.ingest.derived.derived_columns import DerivedColumns
 from tidelake.ingest.derived.deriving_decoder import DerivingFormat
 from tidelake.ingest.evolution.behavior import SchemaBehavior
@@ -70,6 +73,15 @@ class ConfiguredTables:
         if self._shapes_columns:
             format_ = ShapedFormat(format_, self.shapes)
         return DerivingFormat(format_, self.derived) if self._derives_columns else format_
+
+    def decoder_setup(self, format_: OpenedFormat) -> DecoderSetup:
+        """Return what another process needs to decode like `decoder`."""
+        by_table: list[MutableMapping[str, Any]] = []
+        if self._shapes_columns:
+            by_table.append(self.shapes)
+        if self._derives_columns:
+            by_table.append(self.derived)
+        return DecoderSetup(self.format(format_), tuple(by_table))
 
     @property
     def masks_columns(self) -> bool:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
@@ -25,6 +25,8 @@ from tidelake.checkpoint.states import CheckpointState
 from tidelake.errors import BadInput, RecordRefused, TableFailed, TableNotInferred
 from tidelake.ingest.channel import Channel
 from tidelake.ingest.clock import wait_at_most
+from tidelake.ingest.decoding.decode_pool import DecodePool
+from tidelake.ingest.decoding.decoder_process import DecodeTask
 from tidelake.ingest.formats.base import DecodedBatch
 from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.ingest.monitoring.observations import RunObservations
@@ -69,6 +71,33 @@ class _Decoded:
     routing: int
 
 
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """Where batches are decoded.
+
+    here: decodes a batch in the pipeline's process.
+    pool: processes that decode batches ahead; None: the pipeline's process decodes all.
+    """
+
+    here: Decode
+    pool: DecodePool | None = None
+
+
+_Undecoded: TypeAlias = Channel[RawBatch | _DrainMarker] | Channel[DecodeTask | _DrainMarker]
+
+
+@dataclass(slots=True, eq=False)
+class _DecodedOnce:
+    """Returns a decoded batch once, and decodes after that: a table that was created changes the result."""
+
+    first: DecodedBatch | None
+    decode: Decode
+
+    async def __call__(self, batch: RawBatch) -> DecodedBatch:
+        first, self.first = self.first, None
+        return await self.decode(batch) if first is None else first
+
+
 class Flow:
     """The flow of one run. Call `run` once. `stop_reading` may be called at any time from the same event loop.
 
@@ -81,7 +110,7 @@ class Flow:
     def __init__(
         self,
         source: Source,
-        decode: Decode,
+        decoding: Decoding,
         router: TableRouter,
         existing: Collection[str],
         create: CreateTables,
@@ -94,7 +123,8 @@ class Flow:
         self._catch_up = catch_up
         self._quarantine = None if catch_up is None else catch_up.quarantine
         self._source = source
-        self._decode_batch = decode
+        self._decode_batch = decoding.here
+        self._pool = decoding.pool
         self._create_tables = create
         self._router = router
         self._existing = existing
@@ -108,7 +138,9 @@ class Flow:
         self._drained = asyncio.Event()  # all records that were read are written
         self._source_error: Exception | None = None
         self._read_task: asyncio.Task[None] | None = None
-        self._last_looked_at: RawBatch | _DrainMarker | None = None  # the last batch that was decoded ahead
+        self._last_looked_at: RawBatch | DecodeTask | _DrainMarker | None = (
+            None  # the last batch that was decoded ahead
+        )
         self.is_stopping = False
         self._read_all = asyncio.Event()  # no more records are read from the source
         self._without_first_position: set[str] = set()
@@ -131,9 +163,14 @@ class Flow:
         self._without_first_position = set(chosen) - set(self._existing)
         raw = Channel[RawBatch | _DrainMarker](self._queue_bytes)
         decoded = Channel[_Decoded | _DrainMarker](self._queue_bytes)
-        async with asyncio.TaskGroup() as tasks:
+        async with nullcontext() if self._pool is None else self._pool.running(), asyncio.TaskGroup() as tasks:
             self._read_task = tasks.create_task(self._read(starts, raw), name="read")
-            tasks.create_task(self._decode(raw, decoded), name="decode")
+            if self._pool is None:
+                tasks.create_task(self._decode(raw, decoded), name="decode")
+            else:
+                begun = Channel[DecodeTask | _DrainMarker](self._queue_bytes * self._pool.size)
+                tasks.create_task(self._begin_decoding(self._pool, raw, begun), name="begin decoding")
+                tasks.create_task(self._decode(begun, decoded), name="decode")
             tasks.create_task(self._write(decoded), name="write")
             tasks.create_task(self._checkpoint_loop(), name="checkpoint")
             if self._catch_up is not None:
@@ -204,31 +241,60 @@ class Flow:
                 with self._observed.activity(WAITING_READER):
                     await raw.send(batch, batch.nbytes)
 
-    async def _decode(self, raw: Channel[RawBatch | _DrainMarker], decoded: Channel[_Decoded | _DrainMarker]) -> None:
-        with decoded:
+    async def _begin_decoding(
+        self,
+        pool: DecodePool,
+        raw: Channel[RawBatch | _DrainMarker],
+        begun: Channel[DecodeTask | _DrainMarker],
+    ) -> None:
+        """Let processes decode batches ahead, as far as `begun` has room for these batches."""
+        with begun:
             async for batch in raw:
                 if isinstance(batch, _DrainMarker):
-                    await decoded.send(batch, 0)
+                    await begun.send(batch, 0)
                     continue
-                if not raw:  # a decoder that lags behind doesn't pause
+                task = pool.task(batch)
+                await begun.send(task, batch.nbytes)
+                await pool.begin(task)
+
+    async def _decode(self, undecoded: _Undecoded, decoded: Channel[_Decoded | _DrainMarker]) -> None:
+        with decoded:
+            async for item in undecoded:
+                if isinstance(item, _DrainMarker):
+                    await decoded.send(item, 0)
+                    continue
+                if not undecoded:  # a decoder that lags behind doesn't pause
                     await self._checkpoints.priority.wait_for_flush()
                 routing = 0 if self._quarantine is None else self._quarantine.routing
-                created = partial(self._created, raw)
-                async for part, result in decoded_parts(batch, self._decoded, created, self._writes.tolerates):
+                created = partial(self._created, undecoded)
+                batch, decode = await self._with_decoder(item)
+                async for part, result in decoded_parts(batch, decode, created, self._writes.tolerates):
                     await decoded.send(_Decoded(part, result, routing), part.nbytes + result.nbytes)
+
+    async def _with_decoder(self, item: RawBatch | DecodeTask) -> tuple[RawBatch, Decode]:
+        """Return the batch, and what decodes it. What a process has decoded is returned at its first call."""
+        if isinstance(item, RawBatch):
+            return item, self._decoded
+        return item.batch, _DecodedOnce(await self._from_pool(item), self._decoded)
+
+    async def _from_pool(self, task: DecodeTask) -> DecodedBatch:
+        assert self._pool is not None
+        with self._observed.activity("decoding a batch"):
+            decoded = await self._pool.decoded(task)
+        return await self._decoded(task.batch) if decoded is None else decoded
 
     async def _decoded(self, batch: RawBatch) -> DecodedBatch:
         with self._observed.activity("decoding a batch"):
             return await self._decode_batch(batch)
 
-    async def _created(self, raw: Channel[RawBatch | _DrainMarker], batch: RawBatch, result: DecodedBatch) -> bool:
+    async def _created(self, undecoded: _Undecoded, batch: RawBatch, result: DecodedBatch) -> bool:
         """Create tables for records of the batch, and of those that wait in the channel. Creating a table takes many
         requests to the store, and mostly each topic has another table: so tables of several batches are created side by
         side.
 
         Returns whether any was created, or failed.
         """
-        ahead = await self._first_records_of(self._not_looked_at(raw)) if self._names_new_table(result) else []
+        ahead = await self._first_records_of(self._not_looked_at(undecoded)) if self._names_new_table(result) else []
         try:
             return await run_uncancellable(self._create_tables, batch, result.creating, ahead)
         except TableFailed as failed:
@@ -242,7 +308,7 @@ class Flow:
                 added = self._add_tables([failed.table], batch)
                 await self._quarantine.fail({failed.table: failed.error})
                 await self._checkpoints.store_first_positions(self._coordinator, added)
-            await self._created(raw, batch, result)
+            await self._created(undecoded, batch, result)
             return True  # other tables may have been created before the failure
 
     def _names_new_table(self, result: DecodedBatch) -> bool:
@@ -253,11 +319,12 @@ class Flow:
             return any(name is not None and name not in self._existing and name not in left_out for name in tables)
         return False
 
-    def _not_looked_at(self, raw: Channel[RawBatch | _DrainMarker]) -> list[RawBatch]:
+    def _not_looked_at(self, undecoded: _Undecoded) -> list[RawBatch]:
         """Return the waiting batches that were not decoded ahead before. Each is decoded ahead at most once."""
-        waiting = raw.waiting(after=self._last_looked_at)
-        self._last_looked_at = waiting[-1] if waiting else self._last_looked_at
-        return [batch for batch in waiting if isinstance(batch, RawBatch)]
+        items = undecoded.waiting(after=self._last_looked_at)
+        self._last_looked_at = items[-1] if items else self._last_looked_at
+        waiting = [item for item in items if not isinstance(item, _DrainMarker)]
+        return [item.batch if isinstance(item, DecodeTask) else item for item in waiting]
 
     async def _first_records_of(self, waiting: Sequence[RawBatch]) -> list[FirstRecords]:
         """Return the unrouted source tables of batches that are decoded later. An error is raised in their turn."""

@@ -12,6 +12,7 @@ from typing import Any, Final
 import pytest
 
 from tests.crash.points import Points
+from tests.ingest.decoding.pools import decoding_processes, wait_for_end
 from tests.integration.ordeal import Ordeal, create_tables
 from tests.integration.orders import PARTITIONS, TABLES, Line, Stream
 from tests.support.kafka_broker import KafkaBroker
@@ -39,14 +40,22 @@ def service_of_orders(
     work_s: float,
     store_options: Mapping[str, str] | None = None,
     our_options: Mapping[str, str] | None = None,
+    source: Mapping[str, Any] | None = None,
 ) -> Ordeal:
-    """store_options: for the service. our_options: of the way that we look at the store."""
+    """store_options: for the service. our_options: of the way that we look at the store. source: more settings of
+    the source.
+    """
     topics = {kind.name: broker.create_topic(f"{kind.name}-topic", PARTITIONS) for kind in TABLES}
     configuration: dict[str, Any] = {
         "pipeline": "killed",
         "warehouse": warehouse,
         "warehouse_options": dict(store_options or {}),
-        "source": {"type": "kafka", "bootstrap_servers": broker.address, "topics": list(topics.values())},
+        "source": {
+            "type": "kafka",
+            "bootstrap_servers": broker.address,
+            "topics": list(topics.values()),
+            **(source or {}),
+        },
         "tables": [{"name": f"shop.{name}", "match": topic, "topics": topic} for name, topic in topics.items()],
         "checkpoint": {"interval_ms": 300, "bytes_max": checkpoint_bytes},
     }
@@ -88,6 +97,28 @@ def test_a_killed_service_counts_each_record_once(
         work_s=_WORK_S,
     )
     ordeal.go_through(kills)
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize(("kills", "stream"), [A_FEW, MANY])
+def test_a_killed_service_that_decodes_in_processes_counts_each_record_once_and_leaves_no_process(
+    kills: int, stream: Stream, private_kafka_broker: KafkaBroker, tmp_path: Path, points: Points
+) -> None:
+    """The processes are not killed with the service: they end by themselves."""
+    ordeal = service_of_orders(
+        "service with decoding processes",
+        tmp_path,
+        str(tmp_path / "lake"),
+        private_kafka_broker,
+        stream,
+        points,
+        checkpoint_bytes=_CHECKPOINT_BYTES,
+        work_s=_WORK_S,
+        source={"decode_processes": 2},
+    )
+    ordeal.go_through(kills)
+    for pid in decoding_processes("leaves_no_process"):
+        wait_for_end(pid)
 
 
 @pytest.mark.interop

@@ -113,6 +113,7 @@ def _plan(config: Config, recovered: RecoveredPipeline, contexts: Mapping[str, T
     from tidelake.checkpoint.offsets import SourcePosition
     from tidelake.cli.rendering.quarantine import quarantined_tables
     from tidelake.ingest.config.config import shown
+    from tidelake.ingest.decoding.process_count import decode_processes
     from tidelake.ingest.evolution.behavior import SchemaBehavior
     from tidelake.ingest.formats.registry import omitted_columns_text
     from tidelake.ingest.pipeline import builder
@@ -163,6 +164,7 @@ def _plan(config: Config, recovered: RecoveredPipeline, contexts: Mapping[str, T
         "quarantine": quarantined_tables(config),
         "omitted": omitted_columns_text(config.format, config.format_options),
         "reads_from": offsets_by_topic(recovered.starts),
+        "decode_processes": decode_processes(config),
         "settings": settings,
     }
 
@@ -214,6 +216,7 @@ def _print_plan(out: CommandOutput, planned: dict[str, Any], *, details: bool) -
         ("checkpoint", f"{_interval_text(planned)}, or {size_text(checkpoint['bytes_max'])} of records"),
         *((("freshness", _freshness_text(planned["freshness"])),) if planned["freshness"] else ()),
         ("bad records", f"tolerance: {settings['errors']['tolerance']}"),
+        *((("decoding", f"in {planned['decode_processes']} processes"),) if planned["decode_processes"] else ()),
         *((("left out", planned["omitted"]),) if planned["omitted"] else ()),
         ("schema", _schema_evolution_text([*planned["tables"], *planned["new_tables"]])),
         *((("lineage", _lineage_text(settings["lineage"], planned["pipeline"])),) if settings["lineage"] else ()),

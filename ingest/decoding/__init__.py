@@ -1,0 +1,1 @@
+"""Decodes batches of a pipeline in processes of their own."""
