@@ -14,11 +14,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelake.storage.commit.commit_message import CommitMessage
+from tidelake.storage.commit.conflicts import check_buckets_unchanged
 from tidelake.storage.commit.manifests.manifest_store import ManifestStore
 from tidelake.storage.commit.manifests.snapshot_files import live_entries_of
+from tidelake.storage.files.bucket_directory import partition_directory
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.files.writer import RollingFileWriter
 from tidelake.storage.model.bucket_id import BucketId
+from tidelake.storage.model.bucketing import Bucketing
 from tidelake.storage.model.format import SEQUENCE_COLUMN
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.write.bucket_files import BucketFiles
@@ -42,13 +45,22 @@ def renumber_files(
     """Write the same rows to new files, with sequence numbers above all of the table's. For primary-key tables.
 
     The old files remain; the caller must delete them. After an error, the new files are deleted.
+
+    Raises CommitConflict if a partition has another number of buckets now: its keys belong elsewhere.
     """
     latest = context.snapshots.latest()
-    partitions = {message.partition for message in messages}
+    default = Bucketing.of(context.schema, context.options).total_buckets
+    totals = {m.partition: m.base.total_buckets or default for m in messages}
     ends: dict[BucketId, int] = defaultdict(int)
-    for entry in live_entries_of(manifests, latest, partitions, context.name):
+    counts: dict[bytes, int] = {}
+    for entry in live_entries_of(manifests, latest, set(totals), context.name):
         key = entry.bucket_id
         ends[key] = max(ends[key], entry.file.max_sequence_number + 1)
+        if entry.total_buckets > 0:
+            counts[entry.partition] = entry.total_buckets
+    # The messages will say that they were read from this snapshot, so nobody compares with earlier ones any more.
+    placed = {partition: total for partition, total in totals.items() if total > 0}
+    check_buckets_unchanged(placed, counts, lambda one: f"{context.name} {partition_directory(context, one)}".strip())
     starts: dict[BucketId, int] = {}
     for message in messages:
         key = message.bucket

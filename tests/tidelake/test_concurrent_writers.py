@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +15,7 @@ import pytest
 
 import tidelake
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO
+from tests.support.levels import sample
 from tidelake.storage.commit.manifests.snapshot_files import delta_entries
 from tidelake.storage.maintenance.verify import verify
 from tidelake.storage.model.format import CommitKind
@@ -138,3 +140,36 @@ def test_rows_that_may_have_landed_are_not_renumbered(tmp_path: Path) -> None:
             slow.commit(1)
         assert files <= set(tmp_path.rglob("data-*"))
     assert rows_of(table) == {SHARED: 2}
+
+
+def rescaled_at(io: FaultyFileIO, at: int, place: str, call: Call) -> None:
+    """Rescale the table, as another process, before a call of this one."""
+    if len(io.calls) == at + 1:
+        tidelake.open_catalog(place).rescale_table("db.t", 3)
+
+
+@pytest.mark.sampled
+def test_a_rescale_in_any_moment_of_a_commit_gives_no_key_two_rows(tmp_path: Path) -> None:
+    """The rows get newer numbers, because another writer was faster. They are for the old buckets."""
+    at, calls, refused = 0, 1, 0
+    while at < calls:
+        table = make_table(tmp_path / str(at), {"bucket": "1"})
+        io = FaultyFileIO(table.context.io)
+        same = tidelake.Table(replace(table.context, io=io))
+        with same.writer(commit_user="slow") as slow, table.writer(commit_user="quick") as quick:
+            slow.write(pa.table({"id": [SHARED, 5, 6], "v": [1, 1, 1]}, COLUMNS))
+            for identifier in (1, 2, 3):
+                write(quick, identifier, identifier)
+            begun = len(io.calls)
+            io.fault = partial(rescaled_at, io, begun + at, str(tmp_path / str(at)))
+            try:
+                slow.commit(1)
+            except tidelake.CommitConflict:
+                refused += 1
+            calls = max(calls, len(io.calls) - begun)
+        found = tidelake.open_catalog(str(tmp_path / str(at))).table("db.t")
+        ids = found.scan().to_arrow()["id"].to_pylist()
+        assert len(ids) == len(set(ids)), f"call {at}"
+        assert verify(found.context) == []
+        at += 1 if calls < 20 else max(1, calls // len(sample(range(calls))))
+    assert refused

@@ -162,6 +162,7 @@ def parse_json_object(data: bytes, path: str, what: str) -> dict[str, Any]:
 
 
 _PARSED_MAX: Final = 3  # a commit reads the newest snapshot, the one it was built on, and its own
+_LISTINGS_MAX: Final = 5  # the newest snapshot of each was gone when it was read
 
 
 class SnapshotStore:
@@ -240,12 +241,18 @@ class SnapshotStore:
 
     def _listed_latest(self) -> Snapshot | None:
         """List the directory. Then ask for single files, because a listing may be outdated."""
-        latest_id = max(self.ids(), default=FIRST_SNAPSHOT_ID - 1)
-        if latest_id >= FIRST_SNAPSHOT_ID and (found := self._if_latest(latest_id)) is not None:
-            return found
-        while self.exists(latest_id + 1):
-            latest_id += 1
-        return self.get(latest_id) if latest_id >= FIRST_SNAPSHOT_ID else None
+        for _ in range(_LISTINGS_MAX):
+            latest_id = max(self.ids(), default=FIRST_SNAPSHOT_ID - 1)
+            if latest_id >= FIRST_SNAPSHOT_ID and (found := self._if_latest(latest_id)) is not None:
+                return found
+            while self.exists(latest_id + 1):
+                latest_id += 1
+            if latest_id < FIRST_SNAPSHOT_ID:
+                return None
+            if (found := self.find(latest_id)) is not None:
+                return found
+            # It was the newest one when it was listed, and has expired or was rolled back since.
+        return self.get(latest_id)
 
     def latest_since(self, known: Snapshot | None) -> Snapshot | None:
         """Do the same as `latest`. If the newest snapshot is still `known`, this waits only once for a store.

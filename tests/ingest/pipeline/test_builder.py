@@ -62,9 +62,7 @@ def test_a_folder_starts_at_its_beginning(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "error", "message"),
     [
-        pytest.param(
-            ["format=protobuf"], UnsupportedFeature, "format = protobuf.*debezium-json", id="a format we lack"
-        ),
+        pytest.param(["format=thrift"], UnsupportedFeature, "format = thrift.*debezium-json", id="a format we lack"),
         pytest.param(
             ["format_options={truncate: skip}"], BadInput, "no option 'truncate'; did you mean 'truncates'", id="a typo"
         ),
