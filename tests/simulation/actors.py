@@ -276,6 +276,7 @@ def rescale(lake: Lake, process: Process, io: FileIO) -> None:
     """
     random = lake.scheduler.random
     for table, number in list(lake.rescales.items()):
+        catalog_of(lake, io).table(table).compact(full=True)  # rows and changes that wait for it would be refused
         catalog_of(lake, io).rescale_table(table, number)
         del lake.rescales[table]
     while not lake.is_ending:
