@@ -49,7 +49,7 @@ class Follower:
 
     start: where it starts. A consumer that has a position continues from it, unless `start` is a position itself.
     progress: stores the position of a consumer. A batch counts as processed when the next one is requested, so a crash
-        repeats changes and does not lose them.
+        repeats changes and does not lose them. A snapshot, also one without changes, counts at the next `step`.
     ignores_progress: start at `start`, even if the consumer has a position.
     bound: `is_done` becomes true when everything before it was read.
     share: which of several readers this one is.
@@ -85,6 +85,7 @@ class Follower:
         self._idle_steps = 0
         self._is_beyond = False
         self._is_delayed = False
+        self._has_ended_snapshot = False
         self._start = Start.of(start)
         self.position = self._first(ignores_progress)
 
@@ -117,6 +118,9 @@ class Follower:
         Returns None if the snapshot does not exist yet, or if the bound is reached. Raises SnapshotExpired if the
         snapshot expired, and BadInput if it can never exist.
         """
+        if self._has_ended_snapshot and self._progress is not None and self.position is not None:
+            self._progress.moved(self.position)
+        self._has_ended_snapshot = False
         if self.is_done:
             return None
         if self.position is None:
@@ -150,7 +154,8 @@ class Follower:
             yield batch if self._shown is None else self._shown(batch)
             assert batch.position is not None
             self._move_to(batch.position)
-        self._move_to(end)
+        # The consumer learns of the end of the snapshot at the next step: the caller may store the position first.
+        self.position, self._has_ended_snapshot = end, True
         self._is_beyond = begin.is_full and self._bound.is_behind(snapshot)
 
     def _move_to(self, position: ChangePosition) -> None:

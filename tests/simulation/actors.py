@@ -328,11 +328,10 @@ def follower_of(name: str) -> Callable[[Lake, Process, FileIO], None]:
                         expected = audited.fold_at.get(batch.snapshot_id)
                         if expected is not None and expected != copy:
                             raise Finding(f"{table}: {name} has another copy after snapshot {batch.snapshot_id}")
-                        assert batch.position is not None
-                        kept[table] = (dict(copy), str(batch.position))
                         lake.records += batch.rows.num_rows
                     if random.random() < 0.1:
                         lake.pause(random.choice((10, 10_000)))
+                kept[table] = (dict(copy), str(follower.position))
         except SnapshotExpired as error:
             if position is not None and is_registered:
                 raise Finding(f"{table}: {name} was to be waited for, and lost its snapshot: {error}") from error

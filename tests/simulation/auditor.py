@@ -343,7 +343,10 @@ class Auditor:
 
     def check_nothing_unreferenced(self, table: AuditedTable) -> None:
         """Check a table whose orphans were removed: only what a snapshot, a tag or a branch names is there."""
-        kept = {number for number in table.mentioned_at if number >= table.earliest} | set(table.tags.values())
+        # Also what an expiry that was killed left: the next one continues with it.
+        prefix = f"{self._warehouse}/{table.name.replace('.', '.db/')}/snapshot/snapshot-"
+        kept = {number for number in table.mentioned_at if f"{prefix}{number}" in self._store.objects}
+        kept |= set(table.tags.values())
         kept = kept.union(*(table.branch_numbers[branch] for branch in table.branches))
         named = set[str]().union(*(table.mentioned_at[number] for number in kept))
         for rest, by in self._files(table):
