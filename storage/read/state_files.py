@@ -70,11 +70,12 @@ def is_read_first(level: int, options: TableOptions) -> bool:
     """Return whether a stream starts with the rows of this level.
 
     The compaction of lower levels writes their rows to the changelog. Without such a changelog, all levels are read.
+    Files stay on a level above the highest one if the number of levels was lowered.
     """
     match options.changelog_producer:
         case ChangelogProducer.LOOKUP:
             return level > 0
         case ChangelogProducer.FULL_COMPACTION:
-            return level == options.num_levels - 1
+            return level >= options.num_levels - 1
         case _:
             return True

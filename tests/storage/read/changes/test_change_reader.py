@@ -54,6 +54,22 @@ def test_with_full_compaction_a_stream_starts_with_the_highest_level() -> None:
     assert [is_read_first(level, options) for level in range(3)] == [False, False, True]
 
 
+def test_rows_above_the_highest_level_are_not_lost_when_the_number_of_levels_was_lowered(tmp_path: Path) -> None:
+    catalog = tidelake.open_catalog(str(tmp_path))
+    catalog.create_database("d")
+    options = {"bucket": "2", "changelog-producer": "full-compaction", "num-sorted-run.compaction-trigger": "5"}
+    columns = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.int64())])
+    table = catalog.create_table("d.t", columns, primary_key=["id"], options=options)
+    table.upsert(pa.table({"id": range(9), "v": range(9)}, columns))
+    table.compact(full=True)
+    table = catalog.alter_table("d.t", [tidelake.SetOption("num-sorted-run.compaction-trigger", "2")])
+    first = table.follower(start="latest-full").step()
+    assert first is not None
+    assert sorted(row["id"] for batch in first for row in batch.rows.to_pylist()) == list(range(9))
+    catalog.rescale_table("d.t", 3)  # it would be refused if rows seemed to wait for a compaction
+    assert catalog.table("d.t").scan().count() == 9
+
+
 @pytest.mark.parametrize("producer", ["none", "input", "lookup", "full-compaction"])
 def test_a_stream_starts_with_the_rows_of_these_levels(producer: str, tmp_path: Path) -> None:
     """A table with files on two levels, the highest among them."""
