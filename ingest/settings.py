@@ -81,7 +81,8 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     name: `database.table`. With `{table}`, `{schema}`, `{database}` or `{topic}` in its table part it stands for as
         many tables as records name; each is created at the first record that names it
     match: shell patterns of source tables (`shop.public.orders`, `public.orders`, `orders`) and topics; one must
-        match. Default: the table part of `name`; for an entry that stands for many tables: all
+        match. Default: the table part of `name`; for an entry that stands for many tables: all. Records that several
+        entries of single tables match are written to each of these tables
     topics: shell patterns of the topics that feed the table; default: all. With many topics it keeps positions short
     primary_key: primary key of the table if it is created; default: the key of its records
     key_from_records: `false` creates the table without a key if `primary_key` is not set, even if the records have one.

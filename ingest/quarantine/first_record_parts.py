@@ -6,7 +6,7 @@ table.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TypeAlias
 
 from tidelake.checkpoint.offsets import TopicPartition
@@ -51,13 +51,20 @@ async def decoded_parts(
             while failure := await _failure(batch.slice(end, end + 1), len(failures), decode, create, tolerates):
                 failures.append(failure)
                 end += 1
-            yield batch.slice(end - len(failures), end), DecodedBatch((), tuple(failures), {}, {})
+            part = batch.slice(end - len(failures), end)
+            yield part, _with_failures(await decode(part), failures)
             if end == len(batch):
                 return
             begin = end
         else:
             yield rest, decoded
             return
+
+
+def _with_failures(decoded: DecodedBatch, failures: Sequence[DecodeFailure]) -> DecodedBatch:
+    """Return a part whose records create no table. They have rows for other tables that exist."""
+    both = sorted((*decoded.failures, *failures), key=lambda failure: failure.row)
+    return DecodedBatch(decoded.tables, tuple(both), {}, {})
 
 
 async def _failure(
@@ -73,7 +80,8 @@ async def _failure(
     except TableNotInferred as error:
         if _tolerates(record, error, tolerates):
             (source,) = decoded.creating
-            return DecodeFailure(number, int(record.offsets[0]), FailureKind.BAD_RECORD, error.reason, source)
+            kind, of = FailureKind.BAD_RECORD, error.table
+            return DecodeFailure(number, int(record.offsets[0]), kind, error.reason, source, table=of)
     return None
 
 
