@@ -61,6 +61,8 @@ class SourceTablesSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
     merge_shards: merge tables with one name in several databases; `false` makes `{table}` stand for `database_table`
     partition_by: name of a source table to its partition columns; others have those of the entry
     lower_case: change the values of placeholders to lower case; always so if the catalog accepts no upper case
+    topic_parts: regular expression of whole topics with named groups, as `(?P<region>[a-z]+)\\..*`. Each group is a
+        placeholder of `name` (`{region}`). Other topics are left out
     """
 
     including_tables: Name = ".*"
@@ -73,6 +75,7 @@ class SourceTablesSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
     merge_shards: bool = True
     partition_by: Mapping[Name, list[Name]] = {}
     lower_case: bool = False
+    topic_parts: Name | None = None
 
 
 class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
