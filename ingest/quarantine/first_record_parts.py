@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TypeAlias
 
+import numpy as np
+
 from tidelake.checkpoint.offsets import TopicPartition
 from tidelake.errors import TableNotInferred
 from tidelake.ingest.formats.base import DecodedBatch, DecodeFailure, FailureKind
+from tidelake.ingest.formats.table_rows import keep_records
 from tidelake.ingest.raw_batch import RawBatch
 
 Tolerates: TypeAlias = Callable[[TopicPartition, int], bool]
@@ -62,9 +65,21 @@ async def decoded_parts(
 
 
 def _with_failures(decoded: DecodedBatch, failures: Sequence[DecodeFailure]) -> DecodedBatch:
-    """Return a part whose records create no table. They have rows for other tables that exist."""
-    both = sorted((*decoded.failures, *failures), key=lambda failure: failure.row)
-    return DecodedBatch(decoded.tables, tuple(both), {}, {})
+    """Return a part whose records create no table. They have rows for other tables that exist.
+
+    decoded: the part. It may have been decoded after a later record created the table.
+    """
+    if any(failure.table is None for failure in failures):
+        return DecodedBatch((), tuple(failures), {}, {})
+    failed = {(failure.offset, failure.table) for failure in failures}
+    tables = []
+    for rows in decoded.tables:
+        keep = np.array([(offset, rows.target.name) not in failed for offset in rows.offsets.tolist()])
+        if keep.any():
+            tables.append(rows if keep.all() else keep_records(rows, keep))
+    others = [one for one in decoded.failures if one.table_name and (one.offset, one.table_name) not in failed]
+    both = sorted((*others, *failures), key=lambda failure: failure.row)
+    return DecodedBatch(tuple(tables), tuple(both), {}, {})
 
 
 async def _failure(

@@ -306,6 +306,22 @@ def _widen(world: SharingWorld) -> None:
     FileSystemCatalog(world.store, world.warehouse).alter_table("shop.numbers", [UpdateColumnType(("v",), STRING)])
 
 
+@pytest.mark.parametrize(
+    "order", [[HISTORY, "{name: shop.new, match: orders}"], ["{name: shop.new, match: orders}", HISTORY]]
+)
+async def test_a_record_that_cannot_create_one_of_its_tables_is_written_to_the_others(order: list[str]) -> None:
+    world = SharingWorld(", ".join(order), "errors: {tolerance: all}", batch_records=10)
+    for number in range(4):
+        row = {"id": number, "n": 1, "v": "x"}
+        key = {"id": number} if number == 3 else number  # a number doesn't name the columns of a key
+        record = change("c", None, row, key=key, source={"db": "s", "table": "orders", "ts_ms": 1_000})
+        world.log.append("all", record.value, record.key, 0)
+    run = await world.run()
+    assert await world.rows("history", "id") == [(0,), (1,), (2,), (3,)]
+    assert await world.rows("new", "id") == [("3",)]  # without declared types
+    assert run.dead_letters == 3
+
+
 async def test_a_record_that_no_table_can_take_counts_once_and_has_a_dead_letter_for_each() -> None:
     other = NUMBERS.replace("shop.numbers", "shop.others")
     world = SharingWorld(f"{KEYED}, {NUMBERS}, {other}", "errors: {tolerance: 1}")
