@@ -186,6 +186,29 @@ async def test_new_rows_are_also_aggregated_and_kept_under_another_key() -> None
     assert await world.rows("by_n", "id", "n") == [(1, 6), (2, 4), (3, 5)]
 
 
+async def test_an_aggregate_under_another_key_follows_updates_and_deletes_and_leaves_out_the_key_of_the_records() -> (
+    None
+):
+    revenue = (
+        "{name: shop.revenue, match: orders, columns: {n: INT, v: STRING}, keep_columns: [n, v], "
+        "key_from_records: false, primary_key: [v], options: {merge-engine: aggregation, fields.n.aggregate-function: sum}}"
+    )
+    world = SharingWorld(f"{KEYED}, {revenue}")
+    rows = [{"id": 1, "n": 5, "v": "a"}, {"id": 2, "n": 6, "v": "a"}, {"id": 1, "n": 9, "v": "b"}]
+    history = [("c", None, rows[0]), ("c", None, rows[1]), ("u", rows[0], rows[2])]
+    for op, before, after in history:
+        record = change(op, before, after, key={"id": (after or {})["id"]}, source={"db": "s", "table": "orders"})
+        world.log.append("all", record.value, record.key, 0)
+    await world.run()
+    assert await world.rows("revenue", "v", "n") == [("a", 6), ("b", 9)]
+    assert await world.rows("keyed", "id", "n") == [(1, 9), (2, 6)]
+    record = change("d", rows[1], None, key={"id": 2}, source={"db": "s", "table": "orders"})
+    world.log.append("all", record.value, record.key, 0)
+    await world.run()
+    assert (await world.rows("revenue", "v", "n"))[-1] == ("b", 9)
+    assert await world.rows("keyed", "id", "n") == [(1, 9)]
+
+
 async def test_a_table_that_is_added_later_begins_at_its_own_position_beside_the_first() -> None:
     world = SharingWorld(KEYED)
     world.add("c", 1, 1)
