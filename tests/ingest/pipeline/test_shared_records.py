@@ -186,12 +186,11 @@ async def test_new_rows_are_also_aggregated_and_kept_under_another_key() -> None
     assert await world.rows("by_n", "id", "n") == [(1, 6), (2, 4), (3, 5)]
 
 
-async def test_an_aggregate_under_another_key_follows_updates_and_deletes_and_leaves_out_the_key_of_the_records() -> (
-    None
-):
+async def test_an_aggregate_under_another_key_follows_updates_and_leaves_out_the_key_of_the_records() -> None:
     revenue = (
         "{name: shop.revenue, match: orders, columns: {n: INT, v: STRING}, keep_columns: [n, v], "
-        "key_from_records: false, primary_key: [v], options: {merge-engine: aggregation, fields.n.aggregate-function: sum}}"
+        "key_from_records: false, primary_key: [v], "
+        "options: {merge-engine: aggregation, fields.n.aggregate-function: sum}}"
     )
     world = SharingWorld(f"{KEYED}, {revenue}")
     rows = [{"id": 1, "n": 5, "v": "a"}, {"id": 2, "n": 6, "v": "a"}, {"id": 1, "n": 9, "v": "b"}]
