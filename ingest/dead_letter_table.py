@@ -53,20 +53,22 @@ COLUMNS: Final = pa.schema(
         pa.field("replay_outcome", pa.string()),
         pa.field("replayed_at", _TIME),
         pa.field("timestamp_type", pa.string()),
+        pa.field("table", pa.string()),
     ]
 )
 """The columns of a dead-letter table.
 
-id: digest of topic, partition, offset, time, key and value of the record.
+id: digest of topic, partition, offset, time, key and value of the record, and of `table`.
 schema_id: id in a schema registry, if the value begins with one.
 replay_id: the replay that handled the record; null before.
 replay_outcome: the outcome of that replay.
 replayed_at: the time of that replay.
 timestamp_type: the type in Kafka's terms. Tables of the first releases lack this column until a record with a
     timestamp type is written.
+table: the table that can't take the record; null if the record's source table has no other. Added like timestamp_type.
 """
 
-_ADDED_COLUMNS: Final = ("timestamp_type",)
+_ADDED_COLUMNS: Final = ("timestamp_type", "table")
 
 _OPTIONS: Final = {"bucket": "-1", "deletion-vectors.enabled": "true"}  # a replay marks the rows that it handled
 _CONFLUENT_MAGIC: Final = 0
@@ -221,6 +223,7 @@ class TableDeadLetters(DeadLetters):
                 "schema_id": _schema_id(value),
                 "failed_at": epoch_ms(),
                 "timestamp_type": batch.timestamp_type(row),
+                "table": failure.table_name if failure.is_shared else None,
             }
         )
         return len(key or b"") + len(value or b"") + len(failure.reason)
@@ -251,6 +254,7 @@ def _row_of_line(line: str, pipeline: str) -> dict[str, Any]:
         "schema_id": _schema_id(value),
         "failed_at": epoch_ms(),
         "timestamp_type": members.get("timestamp_type"),
+        "table": members.get("table"),
     }
 
 

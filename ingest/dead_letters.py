@@ -7,7 +7,8 @@ is named after it, with the first and the last offset: `shop.orders-3-17_42-1a2b
 
 in the form of a change-log line, so that a corrected file can be read again as a source. Bytes that are no text have
 the member `value_base64`. A known timestamp type has the member `timestamp_type`. Key and value
-are null if the record's table masks columns.
+are null if the record's table masks columns. A record of a source table with several tables has the member `table`, and
+a dead letter for each table that can't take it.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ class _DeadLetter(msgspec.Struct, frozen=True):
     value: Any = None
     key_base64: Any = None
     value_base64: Any = None
+    table: Any = None
 
 
 class DeadLetters:
@@ -60,8 +62,8 @@ class DeadLetters:
     location: a folder that belongs only to this pipeline.
 
     Records that are read again after a restart fail again. They are skipped if they are dead letters already. A record
-    is the same if topic, partition, offset, time, key and value are the same: the same offset in another cluster or
-    folder, or in a topic that was created again, holds another record.
+    is the same if topic, partition, offset, time, key, value and table are the same: the same offset in another cluster
+    or folder, or in a topic that was created again, holds another record.
     """
 
     def __init__(
@@ -198,11 +200,14 @@ def _parse_dead_letter(line: bytes, path: str) -> _DeadLetter:
 
 def _digest(dead_letter: _DeadLetter) -> bytes:
     """Return a digest that represents a dead letter in memory, because many large ones may exist."""
-    return hashlib.blake2b(msgspec.msgpack.encode(dead_letter), digest_size=16).digest()
+    members = msgspec.structs.asdict(dead_letter)
+    if members["table"] is None:  # as the first releases, whose dead letters have no table
+        del members["table"]
+    return hashlib.blake2b(msgspec.msgpack.encode(members), digest_size=16).digest()
 
 
 def dead_letter_id(batch: RawBatch, failure: DecodeFailure) -> bytes:
-    """Return an id of the record from its topic, partition, offset, time, key and value.
+    """Return an id of the record from topic, partition, offset, time, key, value, and the table if it has several.
 
     It is the same if the record is read again. No other record has it.
     """
@@ -225,6 +230,7 @@ def dead_letter_members(batch: RawBatch, failure: DecodeFailure) -> dict[str, An
         **({} if (timestamp_type := batch.timestamp_type(row)) is None else {"timestamp_type": timestamp_type}),
         "kind": failure.kind.value,
         "reason": failure.reason,
+        **({"table": failure.table_name} if failure.is_shared else {}),
         **_text_or_base64("key", None if is_withheld else batch.keys[row].as_py()),
         **_text_or_base64("value", None if is_withheld else batch.values[row].as_py()),
         "headers": [

@@ -61,6 +61,8 @@ class SourceTablesSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
     merge_shards: merge tables with one name in several databases; `false` makes `{table}` stand for `database_table`
     partition_by: name of a source table to its partition columns; others have those of the entry
     lower_case: change the values of placeholders to lower case; always so if the catalog accepts no upper case
+    topic_parts: regular expression of whole topics with named groups, as `(?P<region>[a-z]+)\\..*`. Each group is a
+        placeholder of `name` (`{region}`). Other topics are left out
     """
 
     including_tables: Name = ".*"
@@ -73,6 +75,7 @@ class SourceTablesSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
     merge_shards: bool = True
     partition_by: Mapping[Name, list[Name]] = {}
     lower_case: bool = False
+    topic_parts: Name | None = None
 
 
 TargetMs = Annotated[int, msgspec.Meta(ge=200, le=86_400_000)]
@@ -108,7 +111,8 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     name: `database.table`. With `{table}`, `{schema}`, `{database}` or `{topic}` in its table part it stands for as
         many tables as records name; each is created at the first record that names it
     match: shell patterns of source tables (`shop.public.orders`, `public.orders`, `orders`) and topics; one must
-        match. Default: the table part of `name`; for an entry that stands for many tables: all
+        match. Default: the table part of `name`; for an entry that stands for many tables: all. Records that several
+        entries of single tables match are written to each of these tables
     topics: shell patterns of the topics that feed the table; default: all. With many topics it keeps positions short
     primary_key: primary key of the table if it is created; default: the key of its records
     key_from_records: `false` creates the table without a key if `primary_key` is not set, even if the records have one.

@@ -190,7 +190,10 @@ class TableNotInferred(BadInput):
 
     row: the record's row in its batch
     reason: what the record lacks, without the record's position
+    table: name of the table; None if it is not known
     """
+
+    table: str | None = None
 
     def __init__(self, batch: _Records, row: int, reason: str) -> None:
         where = f"topic {batch.topic}, partition {batch.partition}, offset {int(batch.offsets[row])}"

@@ -50,9 +50,13 @@ def template_errors(entry: TableSettings) -> list[tuple[str, str, str]]:
         found.append(("paused", "an entry of several tables can't be paused", remedy))
     database, _, table = entry.name.partition(".")
     names = PLACEHOLDER.findall(table)
-    if PLACEHOLDER.search(database) or not set(names) <= {"table", "schema", "database", "topic"}:
+    parts = _topic_parts(None if of is None else of.topic_parts)
+    if not isinstance(parts, frozenset):
+        found.append(("source_tables", f"`topic_parts` {parts}", "Example: `(?P<region>[a-z]+)\\..*`."))
+        return found
+    if PLACEHOLDER.search(database) or not set(names) <= _PLACEHOLDERS | parts:
         found.append(("name", "it has a placeholder that is not allowed here", "Write database.{table}, for example."))
-    elif not {"table", "topic"} & set(names):
+    elif not ({"table", "topic"} | parts) & set(names):
         found.append(("name", "several tables would have the same name", "Put {table} or {topic} into it."))
     for setting in ("columns", "source_types", "rounded_columns"):
         if getattr(entry, setting):
@@ -77,6 +81,22 @@ def template_errors(entry: TableSettings) -> list[tuple[str, str, str]]:
             reason = f"`mapping` gives {source} the name {target!r}, which is not the name of a table"
             found.append(("source_tables", reason, "Write the table part of a name, without the database."))
     return found
+
+
+_PLACEHOLDERS: Final = frozenset({"table", "schema", "database", "topic"})
+
+
+def _topic_parts(text: str | None) -> frozenset[str] | str:
+    """Return the names of the groups of `topic_parts`, or what is wrong with it."""
+    try:
+        parts = frozenset(re.compile(text or "").groupindex)
+    except (re.error, RecursionError, OverflowError) as error:
+        return f"is not a regular expression: {error}"
+    if text is not None and not parts:
+        return "has no named group. Restrict topics with `topics`"
+    if taken := sorted(parts & _PLACEHOLDERS):
+        return f"names a group {taken[0]}, and {{{taken[0]}}} already has a meaning"
+    return parts
 
 
 _PORT_MAX: Final = 65_535

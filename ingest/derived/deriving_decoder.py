@@ -161,7 +161,13 @@ class DerivingDecoder:
             return added, []
         offsets = {int(part.offsets[row]): reason for row, reason in sorted(reasons.items(), reverse=True)}
         failures = [
-            DecodeFailure(int(np.searchsorted(batch.offsets, offset)), offset, FailureKind.BAD_RECORD, reason)
+            DecodeFailure(
+                int(np.searchsorted(batch.offsets, offset)),
+                offset,
+                FailureKind.BAD_RECORD,
+                reason,
+                table=bound.whole.name,
+            )
             for offset, reason in offsets.items()
         ]
         kept = keep_records(added, ~np.isin(part.offsets, list(offsets)))

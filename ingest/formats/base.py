@@ -232,6 +232,8 @@ class DecodeFailure:
     statements: for SCHEMA_CHANGE, the column changes of the source's DDL.
     shadow: for SCHEMA_CHANGE, the DDL's change to a copy of the table, if it changes a copy.
     is_withheld: whether the record must not be kept or shown, because its table masks columns.
+    table: the name of the table that can't take the record; None if it is not known, or `target` has it.
+    is_shared: whether the record's source table may have other tables, which may be able to take the record.
     """
 
     row: int
@@ -245,6 +247,13 @@ class DecodeFailure:
     statements: tuple[ColumnStatement, ...] = ()
     shadow: ShadowChange | None = None
     is_withheld: bool = False
+    table: str | None = None
+    is_shared: bool = False
+
+    @property
+    def table_name(self) -> str | None:
+        """The name of the table that can't take the record; None if it is not known."""
+        return self.table if self.target is None else self.target.name
 
     @property
     def code(self) -> str:
@@ -343,7 +352,8 @@ class TableRows:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DecodedBatch:
-    """The result of decoding a raw batch. Every record is in exactly one of `tables`, `failures` (by row), `skipped`.
+    """The result of decoding a raw batch. For each of its tables, a record is in exactly one of `tables`,
+    `failures` (by row), `skipped`.
 
     tables: one entry for each target with rows.
     skipped: how many records of each kind were skipped on purpose.

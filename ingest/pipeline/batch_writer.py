@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 import numpy as np
 
@@ -37,6 +38,9 @@ from tidelake.ingest.tables.unavailable_values import (
 from tidelake.storage.base.clock import epoch_ms
 from tidelake.storage.base.threads import map_to_end
 from tidelake.storage.write.bucket_router import RoutedRows
+
+WITHOUT_ROWS: Final = frozenset({FailureKind.SCHEMA_CHANGE, FailureKind.TRUNCATE})
+"""Kinds of failures whose records change a table, but have no rows."""
 
 
 @dataclass(slots=True, eq=False)
@@ -118,6 +122,7 @@ class BatchWriter:
     truncate_filter: drops rows that arrive after a truncate although the source changed them before it.
     withholds: returns whether records of a table must not be kept or shown, because it masks columns. The argument is
         None for a record of an unknown table.
+    is_shared: returns whether a table has a source table in common with another one.
     """
 
     def __init__(
@@ -131,7 +136,9 @@ class BatchWriter:
         truncate_filter: TruncateFilter,
         *,
         withholds: Callable[[str | None], bool] = lambda _: False,
+        is_shared: Callable[[str], bool] = lambda _: False,
     ) -> None:
+        self._is_shared = is_shared
         self._withholds = withholds
         self._truncate_filter = truncate_filter
         self._written_from = written_from
@@ -176,6 +183,7 @@ class BatchWriter:
         *,
         fail_waiting: bool = False,
         waiting: Collection[AwaitedRow] = (),
+        handled: Collection[tuple[int, str | None]] = (),
     ) -> StagedBatch:
         """Prepare the records from offset `start` on to be written.
 
@@ -184,13 +192,18 @@ class BatchWriter:
 
         fail_waiting: such records fail instead, up to the first record that another partition waits for
         waiting: the rows that partitions wait for
+        handled: (offset, table) of truncates and DDL that were handled for the table
 
         Raises TableFailed if a table refuses decoded rows, or can't be read. Then nothing was staged.
         """
         partition = TopicPartition(raw.topic, raw.partition)
         start = max(start, self._read_again.get(partition, 0))
         failures = [
-            f for f in batch.failures if self._scope.takes_failure(f, raw) and not self._is_repeated_truncate(f, raw)
+            f
+            for f in batch.failures
+            if self._scope.takes_failure(f, raw)
+            and not self._is_repeated_truncate(f, raw)
+            and not (f.kind in WITHOUT_ROWS and (f.offset, f.table_name) in handled)
         ]
         tables, undecided = self._new_rows(raw, batch, start)
         fail_up_to = _first_awaited_offset(tables, waiting, raw.next_offset) if fail_waiting else None
@@ -203,7 +216,7 @@ class BatchWriter:
             (f for f in (*failures, *undecided) if f.offset >= start and (stop is None or f.offset < stop)),
             key=lambda failure: failure.row,
         )
-        due = [f.withheld() if self._withholds(self._table_of(f, raw, tables)) else f for f in due]
+        due = [self._told_apart(f, self._scope.owner(f, raw)) for f in due]
         fatal = self._policy.first_fatal(due, lambda failure: self._dead_letters.contains(raw, failure), partition)
         if fatal is not None:
             awaited, stop = None, fatal.offset
@@ -216,7 +229,7 @@ class BatchWriter:
             opens_buckets=any(opens_buckets),
             next_offset=raw.next_offset if stop is None else stop,
             refused=None if fatal is None else self._policy.refusal(fatal, raw),
-            refused_by=None if fatal is None else self._table_of(fatal, raw, tables),
+            refused_by=None if fatal is None else self._scope.owner(fatal, raw),
             awaited=awaited,
         )
 
@@ -285,9 +298,11 @@ class BatchWriter:
             if sink.writer.needs_room:
                 sink.writer.make_room()
 
-    def _table_of(self, fatal: DecodeFailure, raw: RawBatch, tables: Sequence[StagedRows]) -> str | None:
-        lacking = (p.table for p in tables if any(f.offset == fatal.offset for f in p.failures))
-        return next(lacking, None) or self._scope.owner(fatal, raw)
+    def _told_apart(self, failure: DecodeFailure, table: str | None) -> DecodeFailure:
+        """Return the failure with what its dead letter may show, and with its table if other tables get the record."""
+        if table is not None and self._is_shared(table):
+            failure = replace(failure, table=table, is_shared=True)
+        return failure.withheld() if self._withholds(table) else failure
 
     def _new_rows(self, raw: RawBatch, batch: DecodedBatch, start: int) -> tuple[list[StagedRows], list[DecodeFailure]]:
         """Return the rows that the tables don't have yet, and the records that may be older than a truncate."""
@@ -328,7 +343,9 @@ class BatchWriter:
         waits_at = min((offset for offset in waiting if fail_up_to is None or offset > fail_up_to), default=None)
         part.awaited = None if waits_at is None else AwaitedRow(waits_at, part.table, waiting[waits_at])
         part.failures = [
-            DecodeFailure(int(np.searchsorted(raw.offsets, offset)), offset, FailureKind.UNKNOWN_VALUE, reason)
+            DecodeFailure(
+                int(np.searchsorted(raw.offsets, offset)), offset, FailureKind.UNKNOWN_VALUE, reason, table=part.table
+            )
             for offset, reason in {offset_of[row]: reason for row, reason in filled.reasons.items()}.items()
         ]
 

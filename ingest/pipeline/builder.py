@@ -57,6 +57,7 @@ from tidelake.ingest.tables.existing_tables import ExpandedConfig, with_existing
 from tidelake.ingest.tables.moved_row_files import MovedRowsStore
 from tidelake.ingest.tables.moved_rows import MovedRowsBudget, MovedRowsByTable
 from tidelake.ingest.tables.pipeline_tables import PipelineTables
+from tidelake.ingest.tables.routed_decoder import RoutedDecoder
 from tidelake.ingest.tables.table_differences import TableDifference, check_differences, differences
 from tidelake.ingest.tables.table_history import history_snapshots_of_each
 from tidelake.ingest.tables.table_lineage import TableLineage
@@ -314,7 +315,7 @@ class PipelineBuilder:
         )
 
         # What writes the records of all tables, and those of one that catches up.
-        decoder, owner = self.new_decoder(self.router.target_of), owner_of(self.router)
+        decoder, owner = RoutedDecoder(self.router, self.new_decoder), owner_of(self.router)
         reader = None
         if self.open_again is not None and self.order_of is not None:
             reader = SourceReader(self.open_again, self.order_of, decoder.decode)
@@ -331,6 +332,7 @@ class PipelineBuilder:
                 lineage.add_topic,
                 late_rows,
                 withholds=self.withholds,
+                is_shared=lambda table: bool(self.router.sharing(table)),
             )
 
         def write_stage_of(

@@ -73,6 +73,7 @@ class ErrorPolicy:
         partition: the partition of the records.
         """
         left = self._allowed - self._set_aside
+        counted: int | None = None  # offset of the last record: one that several tables can't take counts once
         for failure in failures:
             if partition is not None and (partition, failure.offset) in self._skip:
                 self.unused_skips.discard((partition, failure.offset))
@@ -81,14 +82,16 @@ class ErrorPolicy:
                 return failure
             if was_tolerated(failure):
                 continue
+            if failure.offset == counted:
+                continue
             if left < 1:
                 return failure
-            left -= 1
+            left, counted = left - 1, failure.offset
         return None
 
     def count(self, set_aside: Sequence[DecodeFailure], partition: TopicPartition) -> None:
         """Count records of this partition that became dead letters, and that no earlier run has set aside."""
-        self._set_aside += sum((partition, failure.offset) not in self._skip for failure in set_aside)
+        self._set_aside += len({f.offset for f in set_aside if (partition, f.offset) not in self._skip})
 
     def tolerates(self, partition: TopicPartition, offset: int) -> bool:
         """Return whether a bad record at this offset may become a dead letter, if their number is not exceeded."""

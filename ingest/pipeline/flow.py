@@ -315,8 +315,8 @@ class Flow:
         """Return whether a table must be created for records of a batch, as far as this is known."""
         left_out = {} if self._quarantine is None else self._quarantine.failed
         with suppress(BadInput):  # raised when the table is created
-            tables = [self._router.table_of(source) for source in result.creating]
-            return any(name is not None and name not in self._existing and name not in left_out for name in tables)
+            tables = [name for source in result.creating for name in self._router.tables_for(source)]
+            return any(name not in self._existing and name not in left_out for name in tables)
         return False
 
     def _not_looked_at(self, undecoded: _Undecoded) -> list[RawBatch]:

@@ -10,7 +10,7 @@ arrival of the batch, not of each record, so a partition never lags by more than
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tidelake.checkpoint.offsets import TopicPartition
 from tidelake.ingest.formats.base import DecodedBatch
@@ -25,6 +25,7 @@ class PendingBatch:
     came_ms: when the batch arrived.
     awaited: the row that the first of these records waits for; None before the first try.
     routing: `Quarantine.routing` when the batch was decoded.
+    handled: (offset, table) of the records without rows, as truncates and DDL, that were handled for the table.
     """
 
     raw: RawBatch
@@ -33,6 +34,7 @@ class PendingBatch:
     start: int = 0
     awaited: AwaitedRow | None = None
     routing: int = 0
+    handled: set[tuple[int, str | None]] = field(default_factory=set)
 
     @property
     def partition(self) -> TopicPartition:

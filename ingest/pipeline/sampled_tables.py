@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -20,6 +21,7 @@ from tidelake.ingest.pipeline.configured_tables import ConfiguredTables
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.settings import Config, TableSettings
 from tidelake.ingest.tables.pipeline_tables import check_inferred, with_key_columns
+from tidelake.ingest.tables.routed_decoder import RoutedDecoder
 from tidelake.ingest.tables.table_router import router_of
 from tidelake.ingest.tables.table_targets import TableTargets
 from tidelake.ingest.tables.table_templates import ExpandedTable
@@ -86,7 +88,9 @@ class SampledTables:
         self._targets = TableTargets(
             configured.settings, configured.following_types, configured.derived, configured.shapes
         )
-        self._decoder = configured.decoder(self._format, self._target_of)
+        self._decoder = RoutedDecoder(
+            self._router, partial(configured.decoder, self._format), tables_for=self._names_for
+        )
         for table in config.named_tables:
             if self._catalog.table_exists(table.name):
                 self._add_table(self._catalog.load(table.name), is_there=True)
@@ -95,7 +99,12 @@ class SampledTables:
         """Add the records of a batch. Raises the decoder's errors, for example for an unavailable schema registry."""
         decoded = self._decoder.decode(raw)
         for _ in range(_ROUNDS_MAX):
-            made = [source for source, row in decoded.creating.items() if self._make(raw, source, row)]
+            made = [
+                name
+                for source, row in decoded.creating.items()
+                for name in self._names_for(source)
+                if self._make(name, raw, source, row)
+            ]
             followed = [self._apply_schema_change(failure) for failure in _first_of_each_table(decoded)]
             if not made and not any(followed):
                 break
@@ -111,35 +120,33 @@ class SampledTables:
                 withholds = self._configured.withholds(name if name in self._configured.settings else None)
                 shown = failure.withheld() if withholds else failure
                 self._add_obstacle(name, failure.code, shown.describe(raw))
-        self.passed_over.update(str(source) for source in decoded.unrouted if self._name_for(source) is None)
+        self.passed_over.update(str(source) for source in decoded.unrouted if not self._names_for(source))
 
-    def _target_of(self, source: SourceTable) -> Target | None:
-        found = self.known.get(self._name_for(source) or "")
-        return None if found is None else found.target
-
-    def _name_for(self, source: SourceTable) -> str | None:
+    def _names_for(self, source: SourceTable) -> tuple[str, ...]:
         try:
-            return self._router.table_of(source)
+            return self._router.tables_for(source)
         except BadInput as error:
             self._add_obstacle(str(source), "NO_TABLE", str(error), records=0)
-            return None
+            return ()
 
     def _named(self, failure: DecodeFailure, raw: RawBatch) -> str:
         """Return the name of the record's table, or else of its source table or topic."""
-        if failure.target is not None:
-            return failure.target.name
-        return raw.topic if failure.source is None else self._name_for(failure.source) or str(failure.source)
+        if failure.table_name is not None:
+            return failure.table_name
+        if failure.source is None:
+            return raw.topic
+        return next(iter(self._names_for(failure.source)), str(failure.source))
 
     def _add_table(self, context: TableContext, *, is_there: bool) -> None:
-        self.known[context.name] = SampledTable(context, self._targets.of(context), is_there)
+        self.known[context.name] = found = SampledTable(context, self._targets.of(context), is_there)
+        self._router.add_target(found.target)
 
     def _add_obstacle(self, name: str, code: str, example: str, records: int = 1) -> None:
         self.obstacles.setdefault((name, code), Obstacle(name, code, example)).records += records
 
-    def _make(self, raw: RawBatch, source: SourceTable, row: int) -> bool:
-        """Add the table that a run would create for the source table. Returns whether a table was added."""
-        name = self._name_for(source)
-        if name is None or name in self.known or (name, "NO_TABLE") in self.obstacles:
+    def _make(self, name: str, raw: RawBatch, source: SourceTable, row: int) -> bool:
+        """Add a table that a run would create for the source table. Returns whether it was added."""
+        if name in self.known or (name, "NO_TABLE") in self.obstacles:
             return False
         settings = self._configured.settings.get(name) or self._router.templates.table_for(source)
         assert settings is not None
@@ -201,6 +208,7 @@ class SampledTables:
         sampled.changes += map(str, made)
         sampled.context = sampled.context.with_schema(altered)
         before, sampled.target = sampled.target, self._targets.of(sampled.context)
+        self._router.add_target(sampled.target)
         return sampled.target != before
 
 

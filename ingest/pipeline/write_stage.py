@@ -12,7 +12,7 @@ from tidelake.ingest.evolution.schema_barrier import SchemaBarrier
 from tidelake.ingest.formats.base import DecodedBatch, DecodeFailure, FailureKind, Skipped
 from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.ingest.monitoring.observations import RunObservations
-from tidelake.ingest.pipeline.batch_writer import BatchWriter, StagedBatch, WriteResult
+from tidelake.ingest.pipeline.batch_writer import WITHOUT_ROWS, BatchWriter, StagedBatch, WriteResult
 from tidelake.ingest.pipeline.pending_batches import PendingBatch, PendingBatches, WaitLimits
 from tidelake.ingest.quarantine.quarantine import Quarantine
 from tidelake.ingest.raw_batch import RawBatch
@@ -26,7 +26,6 @@ from tidelake.storage.base.threads import (
     run_uncancellable,
 )
 
-_WITHOUT_ROWS: Final = frozenset({FailureKind.SCHEMA_CHANGE, FailureKind.TRUNCATE})
 _NEEDS_COLUMNS: Final = (FailureKind.UNKNOWN_COLUMN, FailureKind.NARROW_COLUMN)
 
 _log = get_logger(__name__)
@@ -178,7 +177,9 @@ class WriteStage:
                 return unblocked
             await self._refused(staged.refused, staged.refused_by, batch, progress)
             failure = staged.refused.failure
-            batch.start = staged.next_offset + (failure is not None and failure.kind in _WITHOUT_ROWS)
+            batch.start = staged.next_offset
+            if failure is not None and failure.kind in WITHOUT_ROWS:  # the record may be one of other tables, too
+                batch.handled.add((failure.offset, failure.table_name))
             await self._decode_again(batch)
 
     async def _refused(
@@ -218,11 +219,24 @@ class WriteStage:
         if truncation.is_outdated:
             return
         await run_uncancellable(self._truncates.execute, truncation)
+        if self._truncates_another(failure, batch):
+            return  # the position passes the record when all its tables are empty
         progress.record_write(batch.partition, failure.offset + 1, nbytes=1, now_ms=self._clock.now_ms())
         try:
             await self._commit(progress)
         except Exception as error:
             raise _CommitFailed(error) from error
+
+    def _truncates_another(self, failure: DecodeFailure, batch: PendingBatch) -> bool:
+        """Return whether the record of a truncate also has to empty another table."""
+        return any(
+            one.offset == failure.offset
+            and one.kind is FailureKind.TRUNCATE
+            and one.table_name != failure.table_name
+            and (one.offset, one.table_name) not in batch.handled
+            and self._writer.takes_failure(one, batch.raw)
+            for one in batch.decoded.failures
+        )
 
     async def _change_schema(self, refused: RecordRefused, batch: PendingBatch, progress: WriteProgress) -> None:
         """Change the table's schema so that the record fits. Raises `refused` if this is impossible.
@@ -272,6 +286,7 @@ class WriteStage:
                     batch.start,
                     fail_waiting=fail_waiting,
                     waiting=waiting.values(),
+                    handled=batch.handled,
                 )
             except TableFailed as failed:
                 await self._fail({failed.table: failed.error})
@@ -340,4 +355,6 @@ class WriteStage:
 
     def _is_quarantined(self, source: SourceTable) -> bool:
         quarantine = self._quarantine
-        return bool(quarantine and quarantine.failed and quarantine.router.table_of(source) in quarantine.failed)
+        if not quarantine or not quarantine.failed:
+            return False
+        return not quarantine.failed.keys().isdisjoint(quarantine.router.tables_for(source))

@@ -25,13 +25,13 @@ from tidelake.checkpoint.table_state import MISSING_TABLE, SnapshotSummary, Tabl
 from tidelake.errors import BadInput, TableFailed, TableNotInferred
 from tidelake.ingest.clock import wait_at_most
 from tidelake.ingest.dead_letters import DeadLetters
-from tidelake.ingest.formats.base import DecodedBatch, Decoder, Target, TargetOf
-from tidelake.ingest.formats.source_table import SourceTable
+from tidelake.ingest.formats.base import DecodedBatch, Decoder, TargetOf
 from tidelake.ingest.quarantine.first_record_parts import decoded_parts
 from tidelake.ingest.quarantine.own_position import join_log
 from tidelake.ingest.quarantine.quarantine import Quarantine, QuarantinedTable
 from tidelake.ingest.raw_batch import RawBatch, join_batches
 from tidelake.ingest.tables.moved_row_files import MovedRowsStore
+from tidelake.ingest.tables.routed_decoder import RoutedDecoder
 from tidelake.ingest.tables.table_errors import failures_of
 from tidelake.ingest.tables.table_lineage import TableLineage
 from tidelake.storage.base.threads import run_cpu_bound, run_uncancellable
@@ -200,14 +200,10 @@ class _Attempt:
         self._flow = flow
         self._end = end
         self._batch_sink: BatchSink
-        self._decoder = parts.new_decoder(self._target_of)
+        self._decoder = RoutedDecoder(parts.quarantine.router, parts.new_decoder, only=entry.name)
         self._progress = CatchUpProgress(flow.coordinator, entry.name)
         self._segments_read = 0
         self._given: dict[TopicPartition, int] = {}  # next offsets after the records passed to `_batch_sink`
-
-    def _target_of(self, source: SourceTable) -> Target | None:
-        router = self._parts.quarantine.router
-        return router.target(self._table) if router.table_of(source) == self._table else None
 
     async def run(self) -> None:
         """Run the attempt. Raises the table's errors as TableFailed."""
@@ -324,13 +320,14 @@ class _Attempt:
     async def _created(self, batch: RawBatch, decoded: DecodedBatch) -> bool:
         router = self._parts.quarantine.router
         own_unrouted = {
-            source: row for source, row in decoded.creating.items() if router.table_of(source) == self._table
+            source: row for source, row in decoded.creating.items() if self._table in router.tables_for(source)
         }
         if not own_unrouted or self._table in self._tables.sinks:
             return False
         try:
             with failures_of(self._table):
-                return await run_uncancellable(self._tables.create, batch, own_unrouted)
+                others = set(router.tables) - {self._table}
+                return await run_uncancellable(self._tables.create_except, others, batch, own_unrouted)
         except TableFailed as failed:
             if isinstance(failed.error, TableNotInferred):
                 raise failed.error from None

@@ -17,11 +17,11 @@ def owner_of(router: TableRouter) -> OwnerOf:
     """Return a function that finds a record's table: by its source table, or by a topic that feeds only one table."""
 
     def owner(failure: DecodeFailure, raw: RawBatch) -> str | None:
-        if failure.target is not None:
-            return failure.target.name
-        if failure.source is not None and failure.source.table is not None:
-            return router.table_of(failure.source)
+        if failure.table_name is not None:
+            return failure.table_name
         tables: Sequence[str] = router.tables_of(raw.topic)
+        if failure.source is not None and failure.source.table is not None:
+            tables = router.tables_for(failure.source)
         return tables[0] if len(tables) == 1 else None
 
     return owner

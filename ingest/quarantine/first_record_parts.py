@@ -6,12 +6,15 @@ table.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TypeAlias
+
+import numpy as np
 
 from tidelake.checkpoint.offsets import TopicPartition
 from tidelake.errors import TableNotInferred
 from tidelake.ingest.formats.base import DecodedBatch, DecodeFailure, FailureKind
+from tidelake.ingest.formats.table_rows import keep_records
 from tidelake.ingest.raw_batch import RawBatch
 
 Tolerates: TypeAlias = Callable[[TopicPartition, int], bool]
@@ -51,13 +54,32 @@ async def decoded_parts(
             while failure := await _failure(batch.slice(end, end + 1), len(failures), decode, create, tolerates):
                 failures.append(failure)
                 end += 1
-            yield batch.slice(end - len(failures), end), DecodedBatch((), tuple(failures), {}, {})
+            part = batch.slice(end - len(failures), end)
+            yield part, _with_failures(await decode(part), failures)
             if end == len(batch):
                 return
             begin = end
         else:
             yield rest, decoded
             return
+
+
+def _with_failures(decoded: DecodedBatch, failures: Sequence[DecodeFailure]) -> DecodedBatch:
+    """Return a part whose records create no table. They have rows for other tables that exist.
+
+    decoded: the part. It may have been decoded after a later record created the table.
+    """
+    if any(failure.table is None for failure in failures):
+        return DecodedBatch((), tuple(failures), {}, {})
+    failed = {(failure.offset, failure.table) for failure in failures}
+    tables = []
+    for rows in decoded.tables:
+        keep = np.array([(offset, rows.target.name) not in failed for offset in rows.offsets.tolist()])
+        if keep.any():
+            tables.append(rows if keep.all() else keep_records(rows, keep))
+    others = [one for one in decoded.failures if one.table_name and (one.offset, one.table_name) not in failed]
+    both = sorted((*others, *failures), key=lambda failure: failure.row)
+    return DecodedBatch(tuple(tables), tuple(both), {}, {})
 
 
 async def _failure(
@@ -73,7 +95,8 @@ async def _failure(
     except TableNotInferred as error:
         if _tolerates(record, error, tolerates):
             (source,) = decoded.creating
-            return DecodeFailure(number, int(record.offsets[0]), FailureKind.BAD_RECORD, error.reason, source)
+            kind, of = FailureKind.BAD_RECORD, error.table
+            return DecodeFailure(number, int(record.offsets[0]), kind, error.reason, source, table=of)
     return None
 
 

@@ -295,21 +295,23 @@ def kept_records(
     if not _has_rows_of(table, raw, decoded, router, owner):
         return None
     keep = (raw.offsets >= start) & (raw.offsets < stop)
-    others = [part.offsets for part in decoded.tables if part.target.name != table]
+    with_same_sources = {table, *router.sharing(table)}  # a record of another one may also be a record of the table
+    others = [part.offsets for part in decoded.tables if part.target.name not in with_same_sources]
     if others:  # one search for all: a search for each of a thousand tables would take longer than decoding
         keep[np.searchsorted(raw.offsets, np.concatenate(others))] = False
     for failure in decoded.failures:
-        if owner(failure, raw) not in (None, table):
+        if owner(failure, raw) not in {None, *with_same_sources}:
             keep[failure.row] = False
     return _select_records(raw, keep, min(stop, raw.next_offset)) if keep.any() else None
 
 
 def _has_rows_of(table: str, raw: RawBatch, decoded: DecodedBatch, router: TableRouter, owner: OwnerOf) -> bool:
-    if any(part.target.name == table for part in decoded.tables):
+    with_same_sources = {table, *router.sharing(table)}
+    if any(part.target.name in with_same_sources for part in decoded.tables):
         return True
-    if any(router.table_of(source) == table for source in decoded.unrouted):
+    if any(table in router.tables_for(source) for source in decoded.unrouted):
         return True
-    if any(owner(failure, raw) in (None, table) for failure in decoded.failures):
+    if any(owner(failure, raw) in {None, *with_same_sources} for failure in decoded.failures):
         return True
     # The tables of these records are unknown.
     other = decoded.skipped.get(Skipped.SCHEMA_CHANGE, 0) + decoded.skipped.get(Skipped.TRUNCATE, 0)

@@ -25,8 +25,14 @@ def raw_batches(dead_letters: Sequence[DeadLetter]) -> Iterator[tuple[RawBatch, 
     dead_letters: in the order of topic, partition and offset.
 
     Two dead letters may have the same topic, partition and offset, if a topic was created again. They get different
-    batches, because the offsets of a batch rise.
+    batches, because the offsets of a batch rise. So do dead letters of different tables.
     """
+    tables = sorted({one.get("table") for one in dead_letters}, key=lambda table: table or "")
+    for table in tables:
+        yield from _batches_of_table([one for one in dead_letters if one.get("table") == table])
+
+
+def _batches_of_table(dead_letters: Sequence[DeadLetter]) -> Iterator[tuple[RawBatch, list[DeadLetter]]]:
     for partition, of_partition in groupby(dead_letters, lambda one: place_of(one)[0]):
         batch: list[DeadLetter] = []
         for dead_letter in of_partition:

@@ -18,6 +18,9 @@ from tidelake.storage.base.progress import counted
 
 Key: TypeAlias = tuple[Any, ...]
 
+Place: TypeAlias = tuple[TopicPartition, int, str | None]
+"""Partition and offset of a dead letter, and the table that could not take it; None: any table."""
+
 
 @dataclass(frozen=True, slots=True)
 class Change:
@@ -52,8 +55,8 @@ async def find_later_changes(
     wanted: Mapping[str, Collection[Key]],
     starts: Mapping[TopicPartition, int],
     ends: Mapping[str, Mapping[TopicPartition, int]],
-    unreplayed: Collection[tuple[TopicPartition, int]],
-    replayed: Collection[tuple[TopicPartition, int]],
+    unreplayed: Collection[Place],
+    replayed: Collection[Place],
     order_columns: Mapping[str, Sequence[str]],
 ) -> LaterChanges:
     """Read the log from `starts`, each partition up to the largest of `ends`.
@@ -70,7 +73,7 @@ async def find_later_changes(
     partitions = await source.open(list(starts))
     bounds = await source.bounds(list(partitions | starts.keys()))
     end_offsets = {p: max((of_table.get(p, 0) for of_table in ends.values()), default=0) for p in starts}
-    for partition, offset in replayed:
+    for partition, offset, _ in replayed:
         if partition in end_offsets:
             end_offsets[partition] = max(end_offsets[partition], offset + 1)
     unavailable = frozenset(
@@ -107,8 +110,8 @@ def _record_change(
     raw: RawBatch,
     wanted: Mapping[str, Collection[Key]],
     ends: Mapping[str, Mapping[TopicPartition, int]],
-    unreplayed: Collection[tuple[TopicPartition, int]],
-    replayed: Collection[tuple[TopicPartition, int]],
+    unreplayed: Collection[Place],
+    replayed: Collection[Place],
     order_columns: Mapping[str, Sequence[str]],
 ) -> None:
     table, partition = rows.target.name, TopicPartition(raw.topic, raw.partition)
@@ -118,9 +121,15 @@ def _record_change(
     orders = row_values(rows.rows, order_columns[table])
     for key, offset, order in zip(keys_of(rows), rows.offsets.tolist(), orders, strict=True):
         place = partition, offset
-        is_in_table = place in replayed or (offset < end and place not in unreplayed)
+        is_in_table = not places_of(*place, table).isdisjoint(replayed)
+        is_in_table = is_in_table or (offset < end and places_of(*place, table).isdisjoint(unreplayed))
         if key in wanted[table] and is_in_table:
             found.changes[table].setdefault(key, []).append(Change(partition, offset, order))
+
+
+def places_of(partition: TopicPartition, offset: int, table: str) -> set[Place]:
+    """Return the places that the dead letter of a record may have for this table."""
+    return {(partition, offset, None), (partition, offset, table)}
 
 
 def keys_of(rows: TableRows) -> list[Key]:

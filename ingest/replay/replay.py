@@ -16,6 +16,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from itertools import count
 from typing import Any, Final
 
@@ -32,10 +33,11 @@ from tidelake.ingest.pipeline.builder import expanded
 from tidelake.ingest.pipeline.configured_source import build_source
 from tidelake.ingest.pipeline.configured_tables import ConfiguredTables
 from tidelake.ingest.replay.dead_letter_batches import DeadLetter, place_of, raw_batches
-from tidelake.ingest.replay.later_changes import LaterChanges, find_later_changes, keys_of
+from tidelake.ingest.replay.later_changes import LaterChanges, Place, find_later_changes, keys_of
 from tidelake.ingest.replay.replay_plan import DecodedDeadLetters, ReplayPlan, ReplayTable, plan_replay
 from tidelake.ingest.settings import Config
 from tidelake.ingest.sources.source import Source
+from tidelake.ingest.tables.routed_decoder import RoutedDecoder
 from tidelake.ingest.tables.table_router import router_of
 from tidelake.ingest.tables.table_targets import TableTargets
 from tidelake.storage.base.clock import epoch_ms
@@ -102,7 +104,7 @@ class DeadLetterReplay:
                 context = catalog.load(table.name)
                 router.add_target(targets.of(context))
                 self._tables[table.name] = ReplayTable(table.name, context)
-        self._decoder = configured.decoder(format_, router.target_of)
+        self._decoder = RoutedDecoder(router, partial(configured.decoder, format_))
         settings = msgspec.structs.replace(config.source, until="end")
         self._given_source = source
         self._source_config = msgspec.structs.replace(config, source=settings)
@@ -141,9 +143,9 @@ class DeadLetterReplay:
             )
         return replayable
 
-    def _replayed_places(self) -> set[tuple[TopicPartition, int]]:
-        found = values_of(self._dead_letters.read(columns=("topic", "partition", "offset", "replayed_at")))
-        return {place_of(one) for one in found if one["replayed_at"] is not None}
+    def _replayed_places(self) -> set[Place]:
+        found = values_of(self._dead_letters.read(columns=("topic", "partition", "offset", "table", "replayed_at")))
+        return {(*place_of(one), one["table"]) for one in found if one["replayed_at"] is not None}
 
     def _check_known(self, replay_id: int) -> None:
         """Raise PositionRefused if the snapshots have expired that show whether the interrupted replay committed."""
@@ -190,16 +192,18 @@ class DeadLetterReplay:
     def _decoded(self, dead_letters: Sequence[DeadLetter]) -> list[DecodedDeadLetters]:
         found = []
         for raw, of_batch in raw_batches(dead_letters):
+            table = of_batch[0]["table"]  # if not None, other tables have the records
             batch = self._decoder.decode(raw)
-            failed = {failure.offset: failure.reason for failure in batch.failures}
+            tables = tuple(rows for rows in batch.tables if table in (None, rows.target.name))
+            failed = {f.offset: f.reason for f in batch.failures if table in (None, f.table_name) or not f.table_name}
             if batch.unrouted:
                 sources = ", ".join(map(str, batch.unrouted))
-                taken = {offset for rows in batch.tables for offset in rows.offsets.tolist()}
+                taken = {offset for rows in tables for offset in rows.offsets.tolist()}
                 for dead_letter in of_batch:
                     offset = dead_letter["offset"]
                     if offset not in taken and offset not in failed and dead_letter["value"] is not None:
                         failed[offset] = f"no existing table is for this record ({sources})"
-            found.append(DecodedDeadLetters(of_batch, batch.tables, failed))
+            found.append(DecodedDeadLetters(of_batch, tables, failed))
         return found
 
     def _newest_own_snapshots(self) -> dict[str, Snapshot | None]:
@@ -233,7 +237,7 @@ class DeadLetterReplay:
                 wanted,
                 starts,
                 {name: _ends(name, snapshot) for name, snapshot in newest.items()},
-                {place_of(one) for one in waiting},
+                {(*place_of(one), one["table"]) for one in waiting},
                 await asyncio.to_thread(self._replayed_places),
                 {name: table.order_columns for name, table in self._tables.items()},
             )

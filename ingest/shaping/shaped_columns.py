@@ -37,6 +37,7 @@ class ShapedColumns:
     filter: a condition as SQL text, which all rows of the table meet; None: all rows.
     salt: the key of hashes.
     is_template: whether the shape is for many tables, some of which may lack a column.
+    has_other_key: whether a new table does not get the key of the records, so that its columns may be left out.
     """
 
     kept: frozenset[str] | None = None
@@ -46,6 +47,7 @@ class ShapedColumns:
     filter: str | None = None
     salt: Secret | None = None
     is_template: bool = False
+    has_other_key: bool = False
 
     @classmethod
     def of(cls, table: TableSettings, salt: Secret | None, *, is_template: bool = False) -> Self:
@@ -77,6 +79,7 @@ class ShapedColumns:
             table.filter,
             salt,
             is_template,
+            bool(table.primary_key) or not table.takes_key_of_records,
         )
 
     def __bool__(self) -> bool:
@@ -116,7 +119,8 @@ class ShapedColumns:
 
         Raises BadInput for a key without one of its columns, and for two columns of one name.
         """
-        if lost := [name for name in found.primary_key if not self.takes(name)]:
+        lost = [name for name in found.primary_key if not self.takes(name)]
+        if lost and not self.has_other_key:
             raise BadInput(
                 f"column {lost[0]} is part of the records' key, so it can't be left out. Take it into the table, or "
                 "set `primary_key`"
@@ -128,7 +132,7 @@ class ShapedColumns:
         return replace(
             found,
             fields=tuple(replace(f, id=number) for number, f in enumerate(fields)),
-            primary_key=tuple(map(self.table_name, found.primary_key)),
+            primary_key=tuple(self.table_name(name) for name in found.primary_key if name not in lost),
             sources={self.table_name(name): source for name, source in found.sources.items() if self.takes(name)},
             key_error="it doesn't fit" if found.key_error and self.masks else found.key_error,  # it may quote a value
         )

@@ -157,7 +157,8 @@ class _Shaped:
                 "change. Let the source send all columns (PostgreSQL: REPLICA IDENTITY FULL)"
             )
             kind = FailureKind.UNKNOWN_VALUE
-            failures = [DecodeFailure(int(np.searchsorted(batch.offsets, o)), o, kind, reason) for o in at]
+            of, rows = self.whole.name, np.searchsorted(batch.offsets, at).tolist()
+            failures = [DecodeFailure(r, o, kind, reason, table=of) for r, o in zip(rows, at, strict=True)]
             part = keep_records(part, ~np.isin(part.offsets, at))
         matches = _matches(part.rows, condition)
         kinds = part.rows.column(KIND_COLUMN).to_numpy(zero_copy_only=False)

@@ -253,7 +253,7 @@ class RawReader:
         one, statistics = self._inputs[number], self._statistics.table(number)
         if one.truncation is not None and one.truncation.partition == (raw.topic, raw.partition):
             return slice_by_offset(table, one.truncation.offset, None)
-        if one.late_rows is None or raw.partition not in one.late_rows.behind:
+        if one.late_rows is None or not one.late_rows.is_behind(raw.topic, raw.partition):
             return table
         rows, undecided = self._late_rows.drop(raw, table)
         for failure in undecided:

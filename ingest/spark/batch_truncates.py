@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tidelake.checkpoint.offsets import TopicPartition
 from tidelake.errors import RecordRefused
@@ -125,7 +125,7 @@ def lineage_after(before: SourceLineage, found: BatchTableStatistics, truncation
     marker = before.truncate if truncation is None else truncation.marker
     if marker is not None:
         behind = marker.behind - found.past_truncate
-        marker = TruncateMarker(marker.at, behind) if behind else None
+        marker = replace(marker, behind=behind) if behind else None
     names = before.with_names(tables=found.sources, topics=found.topics)
     return SourceLineage(names.tables, names.topics, marker, names.altered, names.ids)
 

@@ -147,15 +147,17 @@ class PipelineTables:
         batch: RawBatch,
         row: int,
     ) -> None:
-        """Add the table of a record to `new`, or its error, unless it exists or is in `new`."""
-        name = self.router.table_of(source)
-        if name is None or name in left_out or name in self.sinks or name in new:
-            return
-        try:
-            with failures_of(name):
-                new[name] = self._inferred(name, source, batch, row)
-        except TableFailed as error:
-            new[name] = error
+        """Add the tables of a record to `new`, or their errors, unless they exist or are in `new`."""
+        for name in self.router.tables_for(source):
+            if name in left_out or name in self.sinks or name in new:
+                continue
+            try:
+                with failures_of(name):
+                    new[name] = self._inferred(name, source, batch, row)
+            except TableFailed as error:
+                if isinstance(error.error, TableNotInferred):
+                    error.error.table = name
+                new[name] = error
 
     def _inferred(self, name: str, source: SourceTable, batch: RawBatch, row: int) -> _NewTable:
         table = self._settings.get(name) or self._name(source)

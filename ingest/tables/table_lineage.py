@@ -28,10 +28,16 @@ class TruncateMarker:
     at: its place in the source's log. Records before this place are no rows any more.
     behind: partitions of the topic that have not delivered a record from after the truncate yet. (A partition that is
         created later has no record from before it.)
+    topic: the topic of the truncate. None in snapshots of earlier releases: any topic.
     """
 
     at: SourceOrder
     behind: frozenset[int]
+    topic: str | None = None
+
+    def is_behind(self, topic: str, partition: int) -> bool:
+        """Return whether the partition may still deliver records from before the truncate."""
+        return partition in self.behind and self.topic in (None, topic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +102,8 @@ class SourceLineage:
         }
         if (marker := self.truncate) is not None:
             at = {"log": marker.at.log, "place": marker.at.place}
-            names["emptied"] = {**at, "behind": sorted(marker.behind)}
+            of_topic = {} if marker.topic is None else {"topic": marker.topic}
+            names["emptied"] = {**at, "behind": sorted(marker.behind), **of_topic}
         if self.altered:
             names["altered"] = {
                 copy: [[one.topic, one.offset, [[s.old, s.new, s.type] for s in one.statements]] for one in of]
@@ -199,7 +206,7 @@ def _truncate_marker(members: dict[str, Any] | None) -> TruncateMarker | None:
     if members is None:
         return None
     at = SourceOrder(str(members["log"]), tuple(int(part) for part in members["place"]))
-    return TruncateMarker(at, frozenset(int(partition) for partition in members["behind"]))
+    return TruncateMarker(at, frozenset(int(partition) for partition in members["behind"]), members.get("topic"))
 
 
 def _joined(known: frozenset[str] | None, more: Iterable[str]) -> frozenset[str] | None:

@@ -1,7 +1,7 @@
-"""Decides which table a record belongs to.
+"""Decides which tables a record belongs to.
 
-Records name their source table. Each table of the pipeline has patterns of source tables. (`tidelake.storage.write`
-decides partition and bucket of a row.)
+Records name their source table. Each table of the pipeline has patterns of source tables, and a source table may have
+several tables. (`tidelake.storage.write` decides partition and bucket of a row.)
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ class TableRouter:
                 else:
                     self._with_pattern.add(number)
         self._targets: dict[str, Target] = {}
-        self._table_of: dict[SourceTable, str | None] = {}
+        self._tables_for: dict[SourceTable, tuple[str, ...]] = {}
+        self._sharing: dict[str, frozenset[str]] = {}  # table to others that have a source table in common with it
         self._tables_of: dict[str, tuple[str, ...]] = {}
         self._sources_of: dict[str, frozenset[str]] = {}
 
@@ -92,26 +93,43 @@ class TableRouter:
         self._targets.pop(table, None)
 
     def target_of(self, source: SourceTable) -> Target | None:
-        """Return the target of a source table's records; None if they have no table, or it doesn't exist yet."""
+        """Return the target of the only table of a source table's records; None if they have no table, or it doesn't
+        exist yet. Raises BadInput if several tables match.
+        """
         table = self.table_of(source)
         return None if table is None else self._targets.get(table)
 
     def table_of(self, source: SourceTable) -> str | None:
-        """Return the name of the table of a source table's records. Raises BadInput if several tables match."""
-        if source not in self._table_of:
+        """Return the name of the only table of a source table's records. Raises BadInput if several tables match."""
+        tables = self.tables_for(source)
+        if len(tables) > 1:
+            raise BadInput(
+                f"{' and '.join(tables)} both match the records of {source}, and `tidelake spark run` writes a record "
+                "to one table. Make `match` narrower, so that only one matches, or use `tidelake ingest run`"
+            )
+        return tables[0] if tables else None
+
+    def tables_for(self, source: SourceTable) -> tuple[str, ...]:
+        """Return the names of all tables of a source table's records, in the order of the configuration.
+
+        A template names a table only for records that no other entry takes. Raises BadInput for a name that it can't
+        give.
+        """
+        if source not in self._tables_for:
             named = {number for name in source.spellings for number in self._with_name.get(name, ())}
             routes = [self._routes[number] for number in sorted(named | self._with_pattern)]
             tables = [route.table for route in routes if route.accepts(source)]
-            if len(tables) > 1:
-                raise BadInput(
-                    f"{' and '.join(tables)} both match the records of {source}. Make `match` narrower, so that only "
-                    "one matches"
-                )
-            table = tables[0] if tables else self._named_by_template(source)
-            if table is not None:
+            if not tables and (name := self._named_by_template(source)) is not None:
+                tables = [name]
+            for table in tables:
                 self._sources_of[table] = self._sources_of.get(table, frozenset()) | {str(source)}
-            self._table_of[source] = table
-        return self._table_of[source]
+                self._sharing[table] = self.sharing(table) | (frozenset(tables) - {table})
+            self._tables_for[source] = tuple(tables)
+        return self._tables_for[source]
+
+    def sharing(self, table: str) -> frozenset[str]:
+        """Return the other tables of its source tables, as far as `tables_for` was called for them."""
+        return self._sharing.get(table, frozenset())
 
     def _named_by_template(self, source: SourceTable) -> str | None:
         found = self.templates.table_for(source)
@@ -127,7 +145,7 @@ class TableRouter:
         return found.name
 
     def sources_of(self, table: str) -> frozenset[str]:
-        """Return the full names of source tables of a table, as far as `table_of` was called for them."""
+        """Return the full names of source tables of a table, as far as `tables_for` was called for them."""
         return self._sources_of.get(table, frozenset())
 
     def tables_of(self, topic: str) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import cached_property
+from typing import Final
 
 import msgspec
 
@@ -31,7 +32,7 @@ class ExpandedTable(TableSettings, frozen=True, kw_only=True, forbid_unknown_fie
     def match_patterns(self) -> list[str]:
         """The settings that decide which records belong to the table. With others it is regarded as another table."""
         of = self.source_tables or SourceTablesSettings()
-        dbs = [text for text in (of.including_dbs, of.excluding_dbs) if text not in (None, ".*")]
+        dbs = [text for text in (of.including_dbs, of.excluding_dbs, of.topic_parts) if text not in (None, ".*")]
         return [*TableSettings.match_patterns.fget(self), self.template, *dbs]  # type: ignore[attr-defined]
 
     def fitted(self, columns: Collection[str]) -> ExpandedTable:
@@ -45,6 +46,9 @@ class ExpandedTable(TableSettings, frozen=True, kw_only=True, forbid_unknown_fie
         return msgspec.structs.replace(self, primary_key=keys, partition_by=partitions)
 
 
+_OF_SOURCE: Final = frozenset({"table", "schema", "database"})  # placeholders that records may lack
+
+
 class TableTemplate:
     """One entry that stands for many tables."""
 
@@ -55,6 +59,9 @@ class TableTemplate:
         self._mapping = {name.lower(): target for name, target in self._of.mapping.items()}
         self._prefixes = {db.lower(): text for db, text in self._of.prefix_of_db.items()}
         self._suffixes = {db.lower(): text for db, text in self._of.suffix_of_db.items()}
+        self._topic_parts = None if self._of.topic_parts is None else re.compile(self._of.topic_parts)
+        names = set(PLACEHOLDER.findall(self._table))
+        self._needs_table = "topic" not in names and not names.isdisjoint(_OF_SOURCE)
         self._spellings: dict[str, SourceTable] = {}  # name in lower case to its source table
 
     def table_for(self, source: SourceTable) -> ExpandedTable | None:
@@ -130,8 +137,9 @@ class TableTemplate:
         return takes_topic(self.entry.topic_patterns, topic)
 
     def _matches(self, source: SourceTable) -> bool:
-        needs_table = "{topic}" not in self._table
-        if (needs_table and source.table is None) or not self.takes_topic(source.topic):
+        if (self._needs_table and source.table is None) or not self.takes_topic(source.topic):
+            return False
+        if self._topic_parts is not None and self._topic_parts.fullmatch(source.topic) is None:
             return False
         return self._matches_patterns(source) and self._includes_table(source) and self._includes_database(source)
 
@@ -170,7 +178,9 @@ class TableTemplate:
 
     def _part(self, placeholder: str, source: SourceTable, table: str) -> str:
         parts = {"table": table, "schema": source.schema, "database": source.database, "topic": source.topic}
-        part = parts[placeholder]
+        if self._topic_parts is not None and (found := self._topic_parts.fullmatch(source.topic)) is not None:
+            parts |= found.groupdict()
+        part = parts.get(placeholder)
         if not part:
             raise BadInput(
                 f"{self.entry.name} can't form the table name for {source}: its records have no {placeholder}. Leave "

@@ -132,7 +132,7 @@ class TruncatePlanner:
         ends = {p: written[p] for p in others if p in written}
         kept, ahead = await self._rows_behind(table, at, int(raw.timestamps_ms[failure.row]), ends)
         behind = frozenset(p.partition for p in others if p not in ahead)
-        return Truncation(failure, kept, TruncateMarker(at, behind) if behind else None)
+        return Truncation(failure, kept, TruncateMarker(at, behind, topic) if behind else None)
 
     def _check_single_source(self, table: str, failure: DecodeFailure, topic: str) -> None:
         lineage = self._lineage.of(table)

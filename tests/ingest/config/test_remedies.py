@@ -202,6 +202,14 @@ CASES: Final[Mapping[str, Case]] = {
         tables("source_tables: {prefix_of_db: {x: a_}}", name="shop.{topic}"),
         {"Put {table} into `name`": tables("source_tables: {prefix_of_db: {x: a_}}")},
     ),
+    "topics are divided by a glob": Case(
+        tables("source_tables: {topic_parts: '*.orders'}"),
+        {r"Example: `(?P<region>[a-z]+)\..*`": tables("source_tables: {topic_parts: '(?P<region>[a-z]+)\\..*'}")},
+    ),
+    "a part of the topic has the name of the table": Case(
+        tables("source_tables: {topic_parts: '(?P<table>.*)'}"),
+        {r"Example: `(?P<region>[a-z]+)\..*`": tables("source_tables: {topic_parts: '(?P<region>[a-z]+)\\..*'}")},
+    ),
     "a history has a key": Case(table("mode: append"), {"Leave out `primary_key`": table("mode: append", key="")}),
     "a mask has no salt": Case(
         table("masks: {email: hash}"), {"Set TIDELAKE_MASK_SALT": table("masks: {email: redact}")}

@@ -429,6 +429,35 @@ async def test_tables_are_named_by_the_rules_of_the_entry(case: NameCase) -> Non
 
 
 @pytest.mark.parametrize(
+    ("name", "topics", "expected"),
+    [
+        (
+            "shop.{region}_{table}",
+            ["eu.v1.orders", "us.v2.orders", "ops.orders"],
+            {"eu_t": [0, 10], "us_t": [1, 11]},
+        ),
+        (
+            "shop.orders_{version}",
+            ["eu.v1.orders", "us.v1.x", "us.v2.x"],
+            {"orders_v1": [0, 1, 10, 11], "orders_v2": [2, 12]},
+        ),
+        ("shop.{region}_t", ["eü.v1.orders"], {"eü_t": [0, 10]}),
+    ],
+    ids=["one a region, other topics are left out", "several topics in one table", "unicode"],
+)
+async def test_parts_of_the_topic_name_tables(name: str, topics: list[str], expected: dict[str, list[int]]) -> None:
+    parts = r"(?P<region>\w+)\.(?P<version>v\d+)\..*"
+    world = NamingWorld(
+        tables=f"{{name: '{name}', source_tables: {{topic_parts: '{parts}'}}, options: {{bucket: -1}}}}"
+    )
+    for first in (0, 10):
+        for number, topic in enumerate(topics):
+            world.add("t", first + number, to="", topic=topic)
+        await world.run()
+    assert await asyncio.to_thread(world.rows) == expected
+
+
+@pytest.mark.parametrize(
     ("tables", "source_table", "message"),
     [
         (

@@ -247,6 +247,24 @@ async def test_rows_read_after_a_truncate_but_earlier_at_the_source_are_dropped_
     assert (await asyncio.to_thread(world.rows))["b"] == [5]
 
 
+async def test_rows_of_another_topic_with_the_same_partition_number_are_not_from_before_a_truncate() -> None:
+    world = SeveralPartitions(tables="{name: shop.a, match: [a, c], options: {bucket: -1}}", first=[0, 1])
+    world.add("a", 1, **world.next_place())
+    world.add("a", 2, partition=1, **world.next_place())
+    await world.run()
+    before, late = world.next_place(), world.next_place()
+    world.truncate("a", **world.next_place())
+    world.truth["c"] = []
+    await world.run()
+    world.add("c", 3, topic="of c", partition=1, **before)  # older than the truncate, but of another source table
+    world.add("c", 4, topic="of c", partition=1, **world.next_place())
+    await world.run()
+    world.add("a", 5, partition=1, **late)  # the other topic did not show that this partition is past the truncate
+    world.add("a", 6, partition=1, **world.next_place())
+    await world.run()
+    assert (await asyncio.to_thread(world.rows))["a"] == [3, 4, 6]
+
+
 async def test_a_record_without_a_source_position_is_bad_after_a_truncate_of_another_partition() -> None:
     world = SeveralPartitions(partitions=2)
     world.first = [0]

@@ -70,7 +70,7 @@ def test_the_kept_records_of_a_part_of_a_batch_end_where_the_part_ends() -> None
     """A truncate divides a batch. With the end of the whole batch, the records behind it would count as written."""
     whole = batch(P0, [10, 12], 13)
     decoded = DecodedBatch((), (), {}, {SourceTable("t", "s", None, "t"): 0})
-    router = cast(TableRouter, SimpleNamespace(table_of=lambda source: "t"))
+    router = cast(TableRouter, SimpleNamespace(tables_for=lambda source: ("t",), sharing=lambda table: ()))
     ends = ((9, 11), (11, 13))
     parts = [kept_records("t", whole, decoded, start, stop, router, lambda *_: None) for start, stop in ends]
     assert [(part.offsets.tolist(), part.next_offset) for part in parts if part is not None] == [([10], 11), ([12], 13)]

@@ -50,9 +50,20 @@ def test_a_table_may_be_fed_by_some_topics_only() -> None:
     assert subject.tables_of("other") == ()
 
 
-def test_records_that_two_tables_take_are_refused() -> None:
-    with pytest.raises(BadInput, match=r"a and b both match the records of shop\.public\.orders.*narrower"):
-        router(a=(["orders"], ["*"]), b=(["*"], ["*"])).target_of(ORDERS)
+def test_records_that_two_tables_take_belong_to_both_in_the_order_of_the_configuration() -> None:
+    subject = router(a=(["orders"], ["*"]), b=(["*"], ["*"]), c=(["items"], ["*"]))
+    assert subject.tables_for(ORDERS) == ("a", "b")
+    assert subject.tables_for(ITEMS) == ("b", "c")
+    assert subject.sharing("b") == {"a", "c"}
+    assert subject.sharing("a") == {"b"}
+    assert subject.sources_of("b") == {"shop.public.orders", "shop.public.items"}
+
+
+def test_who_writes_a_record_to_one_table_only_refuses_records_of_two() -> None:
+    with pytest.raises(
+        BadInput, match=r"a and b both match the records of shop\.public\.orders, and `tidelake spark run`"
+    ):
+        router(a=(["orders"], ["*"]), b=(["*"], ["*"])).table_of(ORDERS)
 
 
 @given(
@@ -61,12 +72,7 @@ def test_records_that_two_tables_take_are_refused() -> None:
 )
 def test_routing_equals_checking_every_table(matches: list[tuple[list[str], str]], source: SourceTable) -> None:
     routes = [Route(f"r{number}", match, [topic]) for number, (match, topic) in enumerate(matches)]
-    wanted = [route.table for route in routes if route.accepts(source)]
-    if len(wanted) > 1:
-        with pytest.raises(BadInput, match=" and ".join(wanted)):
-            TableRouter(routes).table_of(source)
-    else:
-        assert TableRouter(routes).table_of(source) == (wanted[0] if wanted else None)
+    assert TableRouter(routes).tables_for(source) == tuple(route.table for route in routes if route.accepts(source))
 
 
 def test_only_one_of_many_tables_with_a_named_source_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
