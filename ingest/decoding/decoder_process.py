@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -156,8 +157,12 @@ class DecoderProcess:
     def _changed_targets(self, topic: str) -> list[tuple[SourceTable, int, bytes | None]]:
         """Return the targets of the topic that the process does not know in their current state."""
         known = self._known.get(topic, {})
-        changed = [(source, current) for source, n in known.items() if (current := self._numbers.current(source)) != n]
-        return [(source, *self._tell(source, number)) for source, number in changed]
+        outdated = [source for source, number in known.items() if not self._numbers.is_current(source, number)]
+        changed: list[tuple[SourceTable, int, bytes | None]] = []
+        for source in outdated:
+            with suppress(TidelakeError):  # what is decoded for its old target is decoded again
+                changed.append((source, *self._tell(source, self._numbers.current(source))))
+        return changed
 
     def _tell(self, source: SourceTable, number: int) -> tuple[int, bytes | None]:
         """Return what a message says of a source table's target. The process knows it from now on."""

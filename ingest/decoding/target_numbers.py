@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
+from tidelake.errors import TidelakeError
 from tidelake.ingest.formats.base import OpenedFormat, Target, TargetOf
 from tidelake.ingest.formats.source_table import SourceTable
 
@@ -93,4 +94,13 @@ class TargetNumbers:
 
     def are_current(self, used: Mapping[SourceTable, int]) -> bool:
         """Return whether a batch that was decoded with these numbers need not be decoded again."""
-        return all(self.current(source) == number for source, number in used.items())
+        return all(self.is_current(source, number) for source, number in used.items())
+
+    def is_current(self, source: SourceTable, number: int) -> bool:
+        """Return whether this is the number of the source table's target. A process decodes for one target of a source
+        table only, so it is not if the source table has several.
+        """
+        try:
+            return self.current(source) == number
+        except TidelakeError:
+            return False

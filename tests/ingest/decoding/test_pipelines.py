@@ -139,6 +139,13 @@ CASES: Final = {
         history,
         tables=tuple(f"{{name: lake.{name}, match: shop.{name}, mode: append, primary_key: []}}" for name in TABLES),
     ),
+    "a keyed table and a history of the same records": Case(
+        history,
+        tables=(
+            *_shaped("columns: {id: BIGINT, qty: INT}"),
+            *(f"{{name: lake.{name}_log, match: shop.{name}, mode: append}}" for name in TABLES),
+        ),
+    ),
     "two hundred tables that records name": Case(
         with_many_tables, tables=('{name: "lake.{table}", primary_key: [id], columns: {}}',)
     ),
