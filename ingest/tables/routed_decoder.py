@@ -35,7 +35,7 @@ class RoutedDecoder:
         self._all_tables_for = tables_for or router.tables_for
         self._new_decoder = new_decoder
         self._only = only
-        self._lanes: list[Decoder] = []
+        self._lanes: list[Decoder] = [new_decoder(self._target_of(0))]  # wrong options are refused at the start
         self._lanes_needed = 1  # by the batch that is being decoded
 
     def decode(self, batch: RawBatch) -> DecodedBatch:

@@ -311,7 +311,9 @@ def test_a_consumer_named_by_options_continues_at_its_position(catalog: tidelake
     assert table.follower().next_snapshot_id == 3
     again = catalog.table("shop.t", {"consumer-id": "c", "scan.snapshot-id": "1", "consumer.ignore-progress": "true"})
     assert again.follower().next_snapshot_id == 1
-    list(again.follower(start=4).step() or ())
+    follower = again.follower(start=4)
+    list(follower.step() or ())
+    assert follower.step() is None
     assert table.follower().next_snapshot_id == 5  # it wrote down how far it came
 
 

@@ -421,7 +421,8 @@ def check_settings(config: Config) -> None:
 
 def _without_effect(config: Config) -> list[str]:
     """Return the names of settings that differ from their defaults and have no effect on Spark."""
-    return [
+    decoding = ["source.decode_processes"] if config.source.decode_processes else []  # Spark's tasks decode
+    return decoding + [
         f"{section}.{setting.name}"
         for section, effective in _EFFECTIVE_OPTIONS.items()
         for settings in [getattr(config, section)]

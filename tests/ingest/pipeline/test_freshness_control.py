@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Final
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.support.levels import examples
@@ -260,6 +260,7 @@ def test_whatever_is_measured_the_decisions_stay_within_their_bounds(
 
 @settings(max_examples=examples(60))
 @given(st.lists(st.tuples(st.floats(1, 2_000), st.floats(1, 1_400), st.floats(1, 1_500)), min_size=1, max_size=4))
+@example(steps=[(984.0, 996.0, 1246.0)])  # checkpoints of half an interval, during which the reader waits
 def test_any_steps_of_a_load_that_allows_the_target_settle(steps: Sequence[tuple[float, float, float]]) -> None:
     loads = [Load(2 * SETTLES_AFTER, rate=rate, store_ms=store, delay_ms=delay) for rate, store, delay in steps]
     for phase in Simulation().run(loads):

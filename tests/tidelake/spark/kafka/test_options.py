@@ -176,7 +176,7 @@ def test_java_client_options_are_translated(given: dict[str, str], fields: dict[
 
 def test_all_client_settings_of_a_pipeline_pass_through_the_options() -> None:
     elsewhere = {"topics", "topic_pattern", "start", "until", "until_timestamp_ms"}
-    elsewhere |= {"group_id", "unreachable_after_ms", "max_record_bytes"}
+    elsewhere |= {"group_id", "unreachable_after_ms", "max_record_bytes", "decode_processes"}
     others: dict[str, Any] = {
         "bootstrap_servers": ["a:1", "b:2"],
         "isolation_level": "read_uncommitted",
