@@ -140,7 +140,12 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         n characters) or `keep_last(n)`; see [personal data](shaping-tables.md#personal-data)
     filter: condition as SQL text; the table has the rows that meet it, and loses those that no longer do
     mode: `apply` makes each change to the table. `append` adds a row for each change, with what it did (`op`), where
-        its record was and when it was made: a history in a table without a key
+        its record was and when it was made: a history in a table without a key. `scd2` keeps each version of a row,
+        with the time from which and to which it was valid
+    valid_from_column: for `scd2`, name of the column with the time of the change that made a version. It is the last
+        column of the primary key
+    valid_to_column: for `scd2`, name of the column with the time of the change that ended a version; null until then
+    current_column: for `scd2`, name of the column that is true for versions that no change has ended
     deletes: `hard` deletes rows. `soft` keeps them, with the time of the delete in `deleted_at_column`
     deleted_at_column: name of that column
     paused: whether the table is paused: its records wait in the quarantine until this is false again
@@ -170,7 +175,10 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     rename_columns: Mapping[Name, Name] = {}
     masks: Mapping[Name, Name] = {}
     filter: Name | None = None
-    mode: Literal["apply", "append"] = "apply"
+    mode: Literal["apply", "append", "scd2"] = "apply"
+    valid_from_column: Name = "valid_from"
+    valid_to_column: Name = "valid_to"
+    current_column: Name = "current"
     deletes: Literal["hard", "soft"] = "hard"
     deleted_at_column: Name = "deleted_at"
     paused: bool = False
@@ -186,11 +194,25 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     @property
     def takes_key_of_records(self) -> bool:
         """Whether the keys of records identify the rows of the table. In a history of all changes they don't."""
-        return self.key_from_records and self.mode == "apply"
+        return self.key_from_records and self.mode != "append"
+
+    def key_of_rows(self, key_of_records: Sequence[str]) -> Sequence[str]:
+        """Return the columns that identify a row of the source, in a table that is created."""
+        key = self.primary_key or (key_of_records if self.takes_key_of_records else ())
+        return tuple(name for name in key if self.mode != "scd2" or name != self.valid_from_column)
 
     def key_of_new(self, key_of_records: Sequence[str]) -> Sequence[str]:
         """Return the primary key of the table, if it is created."""
-        return self.primary_key or (key_of_records if self.takes_key_of_records else ())
+        key = self.key_of_rows(key_of_records)
+        return (*key, self.valid_from_column) if key and self.mode == "scd2" else key
+
+    def options_of_new(self, key_of_records: Sequence[str]) -> dict[str, str]:
+        """Return the options of the table, if it is created. All versions of a row are in one bucket."""
+        options = self.raw_options
+        key = [name for name in self.key_of_rows(key_of_records) if name not in self.partition_by]
+        if self.mode == "scd2" and key and options.get("bucket", "-1") not in ("-1", "-2"):
+            options.setdefault("bucket-key", ",".join(key))
+        return options
 
     @property
     def raw_options(self) -> dict[str, str]:

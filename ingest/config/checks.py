@@ -269,13 +269,14 @@ def option_errors(table: TableSettings) -> Iterator[tuple[str | None, str, str]]
 
 def _preview_table(table: TableSettings, options: dict[str, str]) -> TableContext:
     """Return a table with these options that is not stored anywhere. It has columns only for its keys."""
-    names = dict.fromkeys(chain(table.primary_key, table.partition_by, ["some_column"]))
+    primary_key = table.key_of_new(())
+    names = dict.fromkeys(chain(primary_key, table.partition_by, ["some_column"]))
     fields = tuple(DataField(number, name, STRING) for number, name in enumerate(names))
     schema = TableSchema(
         0,
         fields,
         len(fields),
-        primary_keys=tuple(table.primary_key),
+        primary_keys=tuple(primary_key),
         partition_keys=tuple(table.partition_by),
         options=options,
     )

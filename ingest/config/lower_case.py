@@ -61,6 +61,9 @@ def _lower_case(table: TableSettings) -> TableSettings:
         rename_columns={old: new.lower() for old, new in _keyed(table, "rename_columns", table.rename_columns).items()},
         masks=_keyed(table, "masks", table.masks),
         deleted_at_column=table.deleted_at_column.lower(),
+        valid_from_column=table.valid_from_column.lower(),
+        valid_to_column=table.valid_to_column.lower(),
+        current_column=table.current_column.lower(),
         metadata_column_prefix=table.metadata_column_prefix.lower(),
         source_tables=of,
     )

@@ -12,7 +12,7 @@ from tidelake.ingest.derived.metadata_columns import METADATA_TYPES, check_metad
 from tidelake.ingest.settings import TableSettings
 from tidelake.storage.model.messages import add_column, alter_command
 from tidelake.storage.model.schema.table_schema import TableSchema
-from tidelake.storage.model.types import DataType, nullable, timestamp_ltz
+from tidelake.storage.model.types import BOOLEAN, DataType, nullable, timestamp_ltz
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +22,13 @@ class DerivedColumns:
     computed: column to expression.
     metadata: column to the name of its metadata.
     deleted_at: the column with the time of a row's delete; "" if deleted rows don't stay.
+    versions: (valid from, valid to, current), the columns of a table that keeps versions; () in others.
     """
 
     computed: Mapping[str, str] = field(default_factory=dict)
     metadata: Mapping[str, str] = field(default_factory=dict)
     deleted_at: str = ""
+    versions: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, table: TableSettings, format_name: str) -> Self:
@@ -43,20 +45,28 @@ class DerivedColumns:
         deleted_at = table.deleted_at_column if table.deletes == "soft" else ""
         if deleted_at in {*metadata, *table.computed_columns}:
             raise BadInput(f"column {deleted_at} is another derived column: choose another `deleted_at_column`")
-        return cls(table.computed_columns, metadata, deleted_at)
+        versions: tuple[str, ...] = ()
+        if table.mode == "scd2":
+            versions = (table.valid_from_column, table.valid_to_column, table.current_column)
+        for at, name in enumerate(versions):
+            if name in {*metadata, *table.computed_columns, *versions[:at]}:
+                setting = ("valid_from_column", "valid_to_column", "current_column")[at]
+                raise BadInput(f"column {name} is another derived column: choose another `{setting}`")
+        return cls(table.computed_columns, metadata, deleted_at, versions)
 
     def __bool__(self) -> bool:
-        return bool(self.computed or self.metadata or self.deleted_at)
+        return bool(self.computed or self.metadata or self.deleted_at or self.versions)
 
     @property
     def names(self) -> frozenset[str]:
         """The names of the derived columns."""
-        return frozenset((*self.computed, *self.metadata, *filter(None, (self.deleted_at,))))
+        return frozenset((*self.computed, *self.metadata, *filter(None, (self.deleted_at,)), *self.versions))
 
     @property
     def _metadata_types(self) -> dict[str, DataType]:
         """The types of the columns that are read from the record around a row."""
         types = {column: METADATA_TYPES[name] for column, name in self.metadata.items()}
+        types |= dict(zip(self.versions, (timestamp_ltz(3), timestamp_ltz(3), BOOLEAN), strict=False))
         return {**types, self.deleted_at: timestamp_ltz(3)} if self.deleted_at else types
 
     def without_derived_columns(self, schema: TableSchema) -> TableSchema:

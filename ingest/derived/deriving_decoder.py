@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tidelake.ingest.derived.computed_columns import ComputedColumn
 from tidelake.ingest.derived.derived_columns import DerivedColumns
-from tidelake.ingest.derived.metadata_columns import deletion_times, metadata_arrays
+from tidelake.ingest.derived.metadata_columns import change_times, metadata_arrays
 from tidelake.ingest.formats.base import (
     DecodedBatch,
     DecodeFailure,
@@ -112,7 +112,7 @@ class DerivingDecoder:
     def _deleted_at(self, kinds: pa.Array, batch: RawBatch, records: NDArray[np.intp]) -> pa.Array:
         """Return the time of each delete; null for other rows."""
         is_delete = kinds.to_numpy(zero_copy_only=False) == RowKind.DELETE
-        times = deletion_times(batch, records[is_delete], self._origin_of, self._as_json)
+        times = change_times(batch, records[is_delete], self._origin_of, self._as_json)
         return times.take(pa.array(np.cumsum(is_delete) - 1, mask=~is_delete))
 
     def _plain_target_of(self, source: SourceTable) -> Target | None:
@@ -142,6 +142,11 @@ class DerivingDecoder:
             columns[KIND_COLUMN] = pa.array(np.full(len(kinds), RowKind.INSERT, np.int8))
         if derived.deleted_at:
             columns[derived.deleted_at] = self._deleted_at(kinds, batch, records)
+        if derived.versions:  # of a new version; `row_versions` knows the other versions of the row
+            valid_from, valid_to, current = derived.versions
+            columns[valid_from] = change_times(batch, records, self._origin_of, self._as_json)
+            columns[valid_to] = pa.nulls(len(kinds), columns[valid_from].type)
+            columns[current] = pa.array(np.ones(len(kinds), np.bool_))
         reasons: dict[int, str] = {}
         for computed in bound.columns:
             columns[computed.name] = _evaluated(computed, columns, part.rows, reasons)
@@ -156,7 +161,11 @@ class DerivingDecoder:
             schema=pa.schema(fields) if reasons else whole.append(part.rows.schema.field(KIND_COLUMN)),
         )
         unavailable = None if part.unavailable is None else _with_derived_flags(part.unavailable, bound, rows)
-        added = TableRows(bound.whole, rows, part.offsets, unavailable, part.key_changes)
+        changes = part.key_changes
+        if derived.versions:  # the versions of a key say nothing about those of another one
+            changes = None
+            unavailable = None if unavailable is None else replace(unavailable, keys=unavailable.keys.select([]))
+        added = TableRows(bound.whole, rows, part.offsets, unavailable, changes)
         if not reasons:
             return added, []
         offsets = {int(part.offsets[row]): reason for row, reason in sorted(reasons.items(), reverse=True)}

@@ -70,15 +70,15 @@ def history_metadata(format_name: str) -> tuple[str, ...]:
     return OPERATION, "topic", "partition", "offset", "op_ts" if has_time else "timestamp"
 
 
-def deletion_times(
+def change_times(
     batch: RawBatch,
     records: NDArray[np.intp],
     origin_of: OriginOf | None,
     as_json: JsonView | None = None,
 ) -> pa.TimestampArray:
-    """Return the time of each delete at its source, or else of its record, or else now. It is never null.
+    """Return the time of each change at its source, or else of its record, or else now. It is never null.
 
-    records: (n,) for each delete, the index of its record in the batch.
+    records: (n,) for each change, the index of its record in the batch.
     """
     times = metadata_arrays({"timestamp": "timestamp"}, batch, records, origin_of, as_json)["timestamp"]
     has_value = batch.values.is_valid().to_numpy(zero_copy_only=False)[records]

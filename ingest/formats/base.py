@@ -31,6 +31,22 @@ from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types import DataField, DataType
 
 
+@dataclass(frozen=True, slots=True)
+class VersionColumns:
+    """The columns of a table that keeps the versions of rows (`mode: scd2`).
+
+    key: identify a row of the source. With `valid_from` they are the primary key, which may have computed columns, too.
+    valid_from: the time of the change that made a version.
+    valid_to: the time of the change that ended it; null if none has.
+    current: whether no change has ended it.
+    """
+
+    key: tuple[str, ...]
+    valid_from: str
+    valid_to: str
+    current: str
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Target:
     """A table that records are decoded into.
@@ -58,6 +74,7 @@ class Target:
     key_columns: columns of the table that only the records' keys have, not their row images.
     deleted_at_column: the column with the time of the delete, if deleted rows stay in the table; "" if they don't.
     is_history: whether the table keeps each change as a row.
+    versions: the columns of the versions of rows, if the table keeps them (`mode: scd2`).
     document_ids: the ids of MongoDB's documents that were read for the table. Decoders add to it.
     """
 
@@ -79,6 +96,7 @@ class Target:
     key_columns: tuple[str, ...] = ()
     deleted_at_column: str = ""
     is_history: bool = False
+    versions: VersionColumns | None = None
     document_ids: DocumentIds = field(default_factory=DocumentIds, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -98,6 +116,15 @@ class Target:
                 f"rounded_columns of {self.name}: {name!r} is a column of the primary key, and rows with different "
                 "keys could get the same rounded key. Leave it out"
             )
+
+    @property
+    def keeps_deleted_rows(self) -> str:
+        """The setting by which deleted rows stay in the table; "" if they don't."""
+        if self.is_history:
+            return "mode: append"
+        if self.versions is not None:
+            return "mode: scd2"
+        return "deletes: soft" if self.deleted_at_column else ""
 
     @classmethod
     def of(
@@ -382,7 +409,10 @@ class DecodedBatch:
     def needs_lookups(self) -> bool:
         """Whether old rows must be looked up in a table before the rows can be written."""
         return any(
-            part.unavailable is not None or part.key_changes is not None or part.target.deleted_at_column
+            part.unavailable is not None
+            or part.key_changes is not None
+            or part.target.deleted_at_column
+            or part.target.versions is not None
             for part in self.tables
         )
 

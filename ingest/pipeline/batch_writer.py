@@ -24,6 +24,7 @@ from tidelake.ingest.pipeline.error_policy import ErrorPolicy
 from tidelake.ingest.quarantine.failures import TableScope
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.tables.moved_rows import MovedRow, MovedRowsByTable
+from tidelake.ingest.tables.row_versions import with_versions
 from tidelake.ingest.tables.soft_deletes import with_soft_deletes
 from tidelake.ingest.tables.table_errors import failures_of
 from tidelake.ingest.tables.table_sink import TableSink
@@ -357,6 +358,9 @@ class BatchWriter:
         if part.rows.target.deleted_at_column:
             with failures_of(part.table):
                 part.rows = with_soft_deletes(part.rows, self._sinks[part.table])
+        if part.rows.target.versions is not None:
+            with failures_of(part.table):
+                part.rows = with_versions(part.rows, self._sinks[part.table])
         if not len(part.rows.rows):
             return False
         with failures_of(part.table):

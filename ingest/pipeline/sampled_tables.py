@@ -174,7 +174,7 @@ class SampledTables:
             inferred.fields,
             primary_key=primary_key,
             partition_by=settings.partition_by,
-            options=settings.raw_options,
+            options=settings.options_of_new(inferred.primary_key),
         )
 
     def _apply_schema_change(self, failure: DecodeFailure) -> bool:

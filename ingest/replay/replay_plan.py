@@ -123,6 +123,12 @@ def _decide_all(
         keys: list[Key] = [()] * len(offsets) if table.is_order_independent else keys_of(rows)
         orders = row_values(rows.rows, table.order_columns)
         for number, (key, offset, order) in enumerate(zip(keys, offsets, orders, strict=True)):
+            if rows.target.versions is not None:
+                reasons[offset] = (
+                    f"{table.name} keeps versions of rows, which a replay can't split while the pipeline writes them. "
+                    "Read the record again: `tidelake ingest run … --rewind-to TABLE=…`"
+                )
+                continue
             if number in lacking:
                 reasons[offset] = "the record leaves out values that did not change, and a replay does not look them up"
                 continue

@@ -215,7 +215,7 @@ class PipelineTables:
                 f"{table.name} can't be created: {source} has no column {', '.join(missing)}, only {', '.join(names)}. "
                 "Correct `primary_key` and `partition_by`"
             )
-        options = table.raw_options
+        options = table.options_of_new(inferred.primary_key)
         # All checks of an existing table are made before the table is created, so that no table gets a bad option.
         apart = [name for name in table.partition_by if name not in primary_key] if primary_key else []
         if apart and options.get("bucket") != "-1":
@@ -332,7 +332,7 @@ def check_inferred(table: TableSettings, inferred: InferredTable, batch: RawBatc
             f"the primary key of {table.name} cannot be derived from this record's key: {inferred.key_error}. "
             "Set `primary_key` of the table, or create the table without one (`key_from_records: false`)",
         )
-    primary_key = table.key_of_new(inferred.primary_key)
+    primary_key = table.key_of_rows(inferred.primary_key)
     key_of_record = (*inferred.primary_key, *inferred.outside)
     engine = table.raw_options.get("merge-engine", MergeEngine.DEDUPLICATE)
     # A column that is missing here is computed, or belongs to other tables of the entry, or another check names it.

@@ -48,7 +48,7 @@ def differences(settings: TableSettings, context: TableContext) -> list[TableDif
     schema, name = context.schema, settings.name
     found = []
     for setting, wanted, has in (
-        ("primary_key", settings.primary_key, schema.primary_keys),
+        ("primary_key", settings.key_of_new(()), schema.primary_keys),
         ("partition_by", settings.partition_by, schema.partition_keys),
     ):
         if wanted and tuple(wanted) != has:

@@ -24,7 +24,7 @@ from tidelake.storage.commit.commit_steps import settle_writer
 from tidelake.storage.commit.table_commit import TableCommit
 from tidelake.storage.maintenance.maintenance_worker import MaintenanceWorker
 from tidelake.storage.model.table import TableContext
-from tidelake.storage.write.lookup.row_lookup import lookup_newest_rows
+from tidelake.storage.write.lookup.row_lookup import lookup_newest_rows, lookup_rows_with
 from tidelake.storage.write.memory_budget import MemoryBudget
 from tidelake.storage.write.table_writer import TableWriter
 
@@ -211,3 +211,8 @@ class TableSink:
         """See `RowLookup`. Rows that are not committed count, too."""
         latest = self._context.snapshots.latest_since(self._commit.known_latest)
         return lookup_newest_rows(self._context, latest, keys, self.writer.uncommitted())
+
+    def with_key(self, keys: pa.RecordBatch) -> pa.RecordBatch:
+        """See `VersionLookup`. Rows that are not committed count, too."""
+        latest = self._context.snapshots.latest_since(self._commit.known_latest)
+        return lookup_rows_with(self._context, latest, keys, self.writer.uncommitted())

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from tidelake.ingest.derived.derived_columns import DerivedColumns
-from tidelake.ingest.formats.base import Target
+from tidelake.ingest.formats.base import Target, VersionColumns
 from tidelake.ingest.formats.document_ids import DocumentIds
 from tidelake.ingest.formats.types.type_mapping import ALLOW_NON_STRING_TO_STRING, TypeMapping
 from tidelake.ingest.settings import TableSettings
@@ -86,6 +86,11 @@ class TableTargets:
         deleted_at = settings.deleted_at_column if settings.deletes == "soft" else ""
         ids = self.document_ids(table.name)
         target = replace(target, deleted_at_column=deleted_at, is_history=settings.mode == "append", document_ids=ids)
+        if settings.mode == "scd2":
+            made = derived.names if derived else ()
+            key = tuple(name for name in table.schema.primary_keys if name not in made)
+            versions = (settings.valid_from_column, settings.valid_to_column, settings.current_column)
+            target = replace(target, versions=VersionColumns(key, *versions))
         return self.with_decisions(target)
 
     def with_decisions(self, target: Target) -> Target:

@@ -109,8 +109,7 @@ class TruncatePlanner:
         """Plan a truncate. Raises InexactTruncate if emptying the table is not exact, and the source's errors."""
         if not self._are_applied or failure.target is None or failure.source is None:
             raise InexactTruncate("")
-        if failure.target.deleted_at_column or failure.target.is_history:
-            setting = "mode: append" if failure.target.is_history else "deletes: soft"
+        if setting := failure.target.keeps_deleted_rows:
             raise InexactTruncate(f"{failure.target.name} keeps deleted rows (`{setting}`), and a truncate drops them")
         table, topic = failure.target.name, raw.topic
         self._check_single_source(table, failure, topic)

@@ -31,6 +31,10 @@ from tidelake.ingest.tables.moved_rows import (
 )
 from tidelake.storage.model.format import KIND_COLUMN, RowKind
 
+VERSIONS_REASON: Final = (
+    "a value did not change, and the record leaves it out, but a version of a row needs all values. Let the source "
+    "send all columns (PostgreSQL: REPLICA IDENTITY FULL)"
+)
 NO_OLD_ROW_REASON: Final = "a value did not change, and the row that holds it is not in the table"
 _NO_SOURCE: Final = -1
 # Default values that a connector sends for unknown columns are never this long.
@@ -73,7 +77,8 @@ class FilledRows:
 def fill_unavailable(
     batch: TableRows, unavailable: UnavailableValues, lookup: RowLookup, moved: MovedRows, read_again: NDArray[np.bool_]
 ) -> FilledRows:
-    """Fill in the unavailable values of a batch. In a table without primary key, no value can be looked up.
+    """Fill in the unavailable values of a batch. No value can be looked up in a table without a
+    primary key, or with versions of rows.
 
     read_again: (n,) rows whose records the table has had before.
     """
@@ -81,7 +86,8 @@ def fill_unavailable(
     if not unavailable.keys.schema.names:
         lost = np.zeros(n, np.bool_)
         lost[unavailable.rows] = True
-        reason = f"{NO_OLD_ROW_REASON}: the table has no primary key by which the row could be found"
+        no_key = f"{NO_OLD_ROW_REASON}: the table has no primary key by which the row could be found"
+        reason = no_key if batch.target.versions is None else VERSIONS_REASON
         return FilledRows(rows, lost, dict.fromkeys(unavailable.rows.tolist(), reason), {})
     origins = _ValueSources.of(batch, unavailable, moved, read_again)
     versions = _RowVersions(batch)

@@ -1,8 +1,8 @@
 """Finds the newest row of each key of a batch, among committed rows and rows that a writer has not committed yet.
 
 This is used for values that a change record leaves out because they did not change (PostgreSQL's unchanged TOAST
-values). All versions of the keys are read from all levels, and merged once. It should be called for batches, not for
-each row.
+values), and for tables that keep deleted rows or the versions of rows. All versions of the keys are read from all
+levels, and merged once. It should be called for batches, not for each row.
 """
 
 from __future__ import annotations
@@ -48,6 +48,39 @@ def lookup_newest_rows(
 
     Returns (found (m,), rows (m,)). The rows have the table's columns, which are all null if no row was found.
     """
+    merged = _matching(context, snapshot, keys, uncommitted)
+    if not merged.num_rows:
+        return np.zeros(keys.num_rows, np.bool_), merged.take(pa.nulls(keys.num_rows, pa.int64()))
+    codes, of_keys = _codes(keys, merged)
+    row_of_code = np.full(int(max(codes.max(initial=-1), of_keys.max(initial=-1))) + 1, -1)
+    row_of_code[codes] = np.arange(merged.num_rows)
+    at = row_of_code[of_keys]
+    found: NDArray[np.bool_] = at >= 0
+    return found, merged.take(pa.array(at, mask=~found))
+
+
+def lookup_rows_with(
+    context: TableContext,
+    snapshot: Snapshot | None,
+    keys: pa.RecordBatch,
+    uncommitted: Iterable[pa.RecordBatch] = (),
+) -> pa.RecordBatch:
+    """Return all rows that have one of these values in some columns of the primary key, with the table's columns.
+
+    keys (m,): columns of the primary key, in the table's types.
+    uncommitted: as above.
+    """
+    merged = _matching(context, snapshot, keys, uncommitted)
+    if not merged.num_rows or keys.num_columns == 1:
+        return merged  # the condition on one column is exact
+    codes, of_keys = _codes(keys, merged)
+    return merged.filter(pa.array(np.isin(codes, of_keys)))
+
+
+def _matching(
+    context: TableContext, snapshot: Snapshot | None, keys: pa.RecordBatch, uncommitted: Iterable[pa.RecordBatch]
+) -> pa.RecordBatch:
+    """Return the merged rows that fulfil the condition on these columns of the primary key."""
     names = context.schema.names
     target = pa.schema([field.with_nullable(True) for field in context.schema.arrow])
     condition = _condition_on(keys)
@@ -58,12 +91,8 @@ def lookup_newest_rows(
     columns = [*names, SEQUENCE_COLUMN, KIND_COLUMN, LEVEL_COLUMN]
     versions = pa.Table.from_batches([part.select(columns) for part in parts]) if parts else None
     if versions is None or not versions.num_rows:
-        nothing = pa.RecordBatch.from_pylist([], target)
-        return np.zeros(keys.num_rows, np.bool_), nothing.take(pa.nulls(keys.num_rows, pa.int64()))
-    merged = _merged(context, versions.combine_chunks().to_batches()[0])
-    at = _positions(keys, merged)
-    found: NDArray[np.bool_] = at >= 0
-    return found, merged.select(names).cast(target).take(pa.array(at, mask=~found))
+        return pa.RecordBatch.from_pylist([], target)
+    return _merged(context, versions.combine_chunks().to_batches()[0]).select(names).cast(target)
 
 
 def _condition_on(keys: pa.RecordBatch) -> Predicate:
@@ -115,12 +144,10 @@ def _merged(context: TableContext, rows: pa.RecordBatch) -> pa.RecordBatch:
     return next(drop_retracts(iter([merge_batch(rows, order, merge_function_of(context).merge)])))
 
 
-def _positions(keys: pa.RecordBatch, rows: pa.RecordBatch) -> NDArray[np.int64]:
-    """Return the position of each key's row; -1 if it has none. All rows have different keys."""
+def _codes(keys: pa.RecordBatch, rows: pa.RecordBatch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return a number for each row, and for each key. Numbers are equal if the columns of the keys are equal."""
     of_rows = rows.select(keys.schema.names)
     both = align_keys([[normalize_column(c, nullable=True) for c in batch.columns] for batch in (of_rows, keys)])
     words = np.stack([np.concatenate(pair).astype(np.uint64) for pair in zip(*both, strict=True)], axis=1)
     _, codes = np.unique(words, axis=0, return_inverse=True)
-    row_of_code = np.full(int(codes.max(initial=-1)) + 1, -1)
-    row_of_code[codes[: rows.num_rows]] = np.arange(rows.num_rows)
-    return row_of_code[codes[rows.num_rows :]]
+    return codes[: rows.num_rows], codes[rows.num_rows :]

@@ -211,6 +211,12 @@ CASES: Final[Mapping[str, Case]] = {
         {r"Example: `(?P<region>[a-z]+)\..*`": tables("source_tables: {topic_parts: '(?P<region>[a-z]+)\\..*'}")},
     ),
     "a history has a key": Case(table("mode: append"), {"Leave out `primary_key`": table("mode: append", key="")}),
+    "versions are filtered": Case(
+        table("mode: scd2\n    filter: n > 1"), {"Filter it when it is read": table("mode: scd2")}
+    ),
+    "versions have soft deletes": Case(
+        table("mode: scd2\n    deletes: soft"), {"Leave out `deletes: soft`": table("mode: scd2")}
+    ),
     "a mask has no salt": Case(
         table("masks: {email: hash}"), {"Set TIDELAKE_MASK_SALT": table("masks: {email: redact}")}
     ),

@@ -139,6 +139,7 @@ CASES: Final = {
         history,
         tables=tuple(f"{{name: lake.{name}, match: shop.{name}, mode: append, primary_key: []}}" for name in TABLES),
     ),
+    "versions of rows": Case(history, tables=_shaped("columns: {id: BIGINT, qty: INT}, mode: scd2")),
     "a keyed table and a history of the same records": Case(
         history,
         tables=(

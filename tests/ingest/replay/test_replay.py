@@ -21,6 +21,7 @@ from tidelake.errors import BadInput, CommitConflict
 from tidelake.ingest.config.config import parse_config
 from tidelake.ingest.dead_letter_table import COLUMNS, TableDeadLetters
 from tidelake.ingest.pipeline.builder import build_pipeline
+from tidelake.ingest.pipeline.recovery_flags import parse_recovery_flags
 from tidelake.ingest.replay import replay
 from tidelake.ingest.replay.later_changes import row_values
 from tidelake.ingest.replay.replay import DeadLetterReplay, ReplayReport
@@ -385,6 +386,28 @@ def test_a_merge_engine_that_cannot_add_older_rows_is_refused_by_name(tmp_path: 
     assert report.outcomes == {"replayed": 1}
     (left,) = report.remaining
     assert left["reason"].startswith("shop.orders has newer changes of the key (1), and merge-engine = first-row")
+
+
+def test_versions_of_rows_are_not_replayed_and_reading_the_record_again_splits_them(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    shop.settings = "tables: [{name: shop.versions, match: orders, mode: scd2, columns: {quantity: INT}}]"
+    shop.add((1, 5), (1, BAD), (1, 7), (1, None))
+    shop.run()
+
+    def versions() -> list[tuple[Any, ...]]:
+        found = shop.catalog.table("shop.versions").scan().to_arrow().sort_by("valid_from").to_pylist()
+        ms = [[round(row[name].timestamp() * 1000) % 1000 for name in ("valid_from", "valid_to")] for row in found]
+        return [(row["quantity"], *times) for row, times in zip(found, ms, strict=True)]
+
+    assert versions() == [(5, 0, 2), (7, 2, 3)]
+    shop.catalog.alter_table("shop.versions", [tidelake.UpdateColumnType("quantity", "STRING")])
+    shop.settings = "tables: [{name: shop.versions, match: orders, mode: scd2}]"
+    (report,) = shop.replay()
+    (left,) = report.remaining
+    assert left["reason"].startswith("shop.versions keeps versions of rows, which a replay can't split")
+    flags = parse_recovery_flags((), ["shop.versions=earliest"], (), ["shop.versions"])
+    asyncio.run(build_pipeline(shop.config, flags).run())
+    assert versions() == [("5", 0, 1), (BAD, 1, 2), ("7", 2, 3)]
 
 
 @pytest.mark.parametrize(

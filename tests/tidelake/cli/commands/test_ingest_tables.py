@@ -80,10 +80,11 @@ def test_plan_shows_what_a_table_keeps_of_changes(call: Call, tmp_path: Path) ->
     path = write_config(
         tmp_path,
         "{name: shop.a, deletes: soft, deleted_at_column: gone, drop_columns: [note]}, {name: shop.b, mode: append}, "
-        "{name: shop.c}",
+        "{name: shop.c}, {name: shop.d, mode: scd2, valid_to_column: until}",
     )
     planned = call("ingest", "plan", path)
     shown = " ".join(planned.out.split())
     assert "shop.a: without note; deleted rows stay, with the time in gone" in shown
     assert "shop.b: each change is a row" in shown
+    assert "shop.d: each version of a row stays, from valid_from to until" in shown
     assert "shop.c: " not in shown
