@@ -11,8 +11,9 @@ import signal
 import socket
 import sys
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Never
 
 from tidelake.ingest.decoding.batch_messages import RawHead, parts_of, read_raw
 from tidelake.ingest.decoding.frames import Kind, packed, receive
@@ -49,7 +50,10 @@ class _KnownTargets:
 
 
 class DecoderProgram:
-    """Decodes what the pipeline sends, one batch after the other."""
+    """Decodes what the pipeline sends, one batch after the other.
+
+    Raises EOFError or ConnectionError if the pipeline ends before it has sent the setup.
+    """
 
     def __init__(self, connection: socket.socket, slots: SharedSlots) -> None:
         self._connection = connection
@@ -61,14 +65,11 @@ class DecoderProgram:
         self._targets = _KnownTargets(setup, {}, {})
         self._decoder = setup.format.decoder(self._target_of)
 
-    def run(self) -> None:
-        """Decode until the pipeline has ended."""
-        try:
-            self._send(Kind.READY, None)
-            while True:
-                self._decode(*(self._waiting.popleft() if self._waiting else self._receive(Kind.DECODE)))
-        except (EOFError, ConnectionError):
-            return
+    def run(self) -> Never:
+        """Decode until the pipeline has ended. Raises EOFError or ConnectionError then."""
+        self._send(Kind.READY, None)
+        while True:
+            self._decode(*(self._waiting.popleft() if self._waiting else self._receive(Kind.DECODE)))
 
     def _decode(self, slot: int, head: RawHead) -> None:
         self._used = {}
@@ -120,13 +121,19 @@ class DecoderProgram:
             self._waiting.append(content)
 
 
+def decode_until_end(connection: socket.socket, slots: SharedSlots) -> None:
+    """Decode until the pipeline has ended. It may end at any time, also before it has sent the setup."""
+    with suppress(EOFError, ConnectionError):
+        DecoderProgram(connection, slots).run()
+
+
 def main(socket_fd: int, slots_fd: int) -> None:
     # A supervisor may send a signal to all processes of a service. The pipeline decides: after the first one it still
     # writes what it has read.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     with socket.socket(fileno=socket_fd) as connection:
-        DecoderProgram(connection, SharedSlots(slots_fd)).run()
+        decode_until_end(connection, SharedSlots(slots_fd))
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from tidelake.errors import BadInput
 from tidelake.ingest.decoding import decode_pool, decoder_process, decoder_program
 from tidelake.ingest.decoding.decode_pool import DecodePool
 from tidelake.ingest.decoding.decoder_process import DecoderProcess, DecodeTask
-from tidelake.ingest.decoding.decoder_program import DecoderProgram
+from tidelake.ingest.decoding.decoder_program import decode_until_end
 from tidelake.ingest.decoding.shared_slots import SharedSlots
 from tidelake.ingest.decoding.target_numbers import DecoderSetup, TargetNumbers
 from tidelake.ingest.formats.base import DecodedBatch, Target
@@ -226,7 +226,7 @@ async def test_rows_larger_than_a_slot_come_through_the_connection(monkeypatch: 
         slots = SharedSlots.new()
         numbers = TargetNumbers(Tables(), lambda table: ())
         process = DecoderProcess(cast(Any, Running()), slots, here_, numbers, lambda: None)
-        thread = threading.Thread(target=lambda: DecoderProgram(there, slots).run())
+        thread = threading.Thread(target=lambda: decode_until_end(there, slots))
         serving = asyncio.create_task(process.serve(DecoderSetup(FORMAT)))
         await until(lambda: process._writer is not None)
         thread.start()

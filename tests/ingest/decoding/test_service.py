@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.ingest.decoding.pools import PATIENCE_S, decoding_processes, wait_for_end
+from tidelake.ingest.decoding.shared_slots import SharedSlots
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL], ids=lambda number: number.name)
@@ -42,3 +44,19 @@ def test_no_process_is_left(number: signal.Signals, tmp_path: Path) -> None:
         wait_for_end(pid)
     assert "a decoding process ended" not in said
     assert "Traceback" not in said
+
+
+def test_a_process_whose_pipeline_ended_before_the_setup_ends_without_a_word() -> None:
+    here, there = socket.socketpair()
+    slots = SharedSlots.new()
+    here.close()
+    with there:
+        ended = subprocess.run(
+            [sys.executable, "-m", "tidelake.ingest.decoding.decoder_program", str(there.fileno()), str(slots.fd)],
+            pass_fds=(there.fileno(), slots.fd),
+            check=False,
+            capture_output=True,
+            timeout=PATIENCE_S,
+        )
+    slots.close()
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b"")
