@@ -22,12 +22,11 @@ from tidelake.compaction.scheduler import CompactionScheduler, ScheduledTask, sh
 from tidelake.errors import CorruptFile
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.commit.commit_increment import CompactResult
-from tidelake.storage.commit.manifests.manifest_store import ManifestStore
-from tidelake.storage.commit.manifests.snapshot_files import live_entries_of
 from tidelake.storage.files.bucket_directory import partition_directory
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.table import TableContext
+from tidelake.storage.read.expired_snapshots import newest_live_entries
 from tidelake.storage.write.compactor import CompactorFactory, RestoredBucket
 from tidelake.storage.write.lookup.lookup_cache import LookupCache
 
@@ -150,9 +149,8 @@ class BucketCompactManager:
         """Return whether a file exists or is live. Only a compacted and expired file neither exists nor is named."""
         if self._context.io.exists(path):
             return True
-        latest = self._context.snapshots.latest()
-        live = live_entries_of(self._context.shared(ManifestStore), latest, {self._key.partition}, self._context.name)
-        return any(entry.file.file_name == path.rpartition("/")[2] for entry in live)
+        name = path.rpartition("/")[2]
+        return any(entry.file.file_name == name for entry in newest_live_entries(self._context))
 
     @property
     def _where(self) -> dict[str, object]:

@@ -20,13 +20,13 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from tidelake.storage.commit.commit_message import CommitMessage
-from tidelake.storage.commit.manifests.snapshot_files import live_entries
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.files.postponed_order import in_order_of_writing
 from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.bucketing import Bucketing, BucketMode, bucket_mode
 from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER, POSTPONE_BUCKET, SEQUENCE_COLUMN
 from tidelake.storage.model.table import TableContext
+from tidelake.storage.read.expired_snapshots import newest_live_entries
 from tidelake.storage.write.bucket_files import BucketFiles
 from tidelake.storage.write.memory_budget import MemoryBudget
 from tidelake.storage.write.postpone.bucket_numbers import PostponeOptions
@@ -98,8 +98,7 @@ def _partitions(context: TableContext) -> tuple[Mapping[bytes, int], set[bytes]]
     """Return the number of buckets of each partition that has buckets, and the partitions with staged rows."""
     numbers: dict[bytes, int] = {}
     waiting: set[bytes] = set()
-    latest = context.snapshots.latest()
-    for entry in live_entries(context, latest) if latest is not None else ():
+    for entry in newest_live_entries(context):
         if entry.bucket == POSTPONE_BUCKET:
             waiting.add(entry.partition)
         else:

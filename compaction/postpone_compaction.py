@@ -23,13 +23,13 @@ from tidelake.errors import BadInput
 from tidelake.storage.commit.commit_increment import CommitIncrement, CompactResult
 from tidelake.storage.commit.commit_message import CommitBase, CommitMessage, Committable
 from tidelake.storage.commit.commit_steps import retry_on_conflict
-from tidelake.storage.commit.manifests.snapshot_files import live_entries
 from tidelake.storage.commit.table_commit import TableCommit, new_commit_user
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.files.postponed_order import in_order_of_writing
 from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER, POSTPONE_BUCKET, SEQUENCE_COLUMN
 from tidelake.storage.model.table import TableContext
+from tidelake.storage.read.expired_snapshots import newest_live_entries
 from tidelake.storage.write.bucket_files import BucketFiles
 from tidelake.storage.write.postpone.bucket_numbers import PostponeOptions
 from tidelake.storage.write.restored_table import restore_files
@@ -122,10 +122,9 @@ class _PostponeCompaction:
 
 def postponed_files(context: TableContext) -> list[PostponedFiles]:
     """Return the staged files of each partition, in the latest snapshot."""
-    snapshot = context.snapshots.latest()
     waiting: Mapping[bytes, list[DataFileMeta]] = defaultdict(list)
     bucket_nums: dict[bytes, int] = {}
-    for entry in live_entries(context, snapshot) if snapshot is not None else ():
+    for entry in newest_live_entries(context):
         if entry.bucket == POSTPONE_BUCKET:
             waiting[entry.partition].append(entry.file)
         else:

@@ -28,6 +28,7 @@ from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER
 from tidelake.storage.model.schema.table_schema import TableSchema
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
+from tidelake.storage.read.expired_snapshots import newest_live_entries
 from tidelake.storage.read.scan import TableScan
 from tidelake.storage.read.snapshot_reader import SnapshotReader
 from tidelake.storage.write.table_writer import TableWriter
@@ -83,8 +84,7 @@ def rewrite_table(context: TableContext, changes: Sequence[UpdateColumnType], pu
 
 def is_unfinished(context: TableContext) -> bool:
     """Return whether a rewrite of the table published its schema, but not its rows."""
-    latest = context.snapshots.latest() if may_have_other_keys(context) else None
-    return latest is not None and bool(entries_with_other_keys(context, live_entries(context, latest)))
+    return may_have_other_keys(context) and bool(entries_with_other_keys(context, newest_live_entries(context)))
 
 
 def finish_rewrite(context: TableContext) -> int | None:

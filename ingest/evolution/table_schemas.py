@@ -15,10 +15,10 @@ from tidelake.ingest.tables.table_sink import TableSink
 from tidelake.ingest.tables.table_targets import TableTargets
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.catalog.base import Catalog
-from tidelake.storage.commit.manifests.snapshot_files import live_entries
 from tidelake.storage.ddl.schema_changes import SchemaChange, UpdateColumnType
 from tidelake.storage.model.messages import rewrite_command, set_type
 from tidelake.storage.model.table import TableContext
+from tidelake.storage.read.expired_snapshots import newest_live_entries
 
 _log = get_logger(__name__)
 
@@ -112,8 +112,7 @@ def alter_table(
 
 def _rewrite(catalog: Catalog, table: TableContext, changes: Sequence[UpdateColumnType], bytes_max: int) -> None:
     command = rewrite_command(table.name, table.location, *(_set_type(change) for change in changes))
-    latest = table.snapshots.latest()
-    nbytes = sum(entry.file.file_size for entry in live_entries(table, latest)) if latest is not None else 0
+    nbytes = sum(entry.file.file_size for entry in newest_live_entries(table))
     if nbytes > bytes_max:
         raise BadInput(
             f"all rows must be rewritten for it, and {table.name} has {nbytes} bytes, while "

@@ -28,6 +28,7 @@ from tidelake.storage.model.format import COMPACTION_REASON_PROPERTY, FileKind
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types.json_values import json_rows
+from tidelake.storage.read.expired_snapshots import raise_if_snapshot_expired
 
 SNAPSHOTS_MAX: Final = 200  # each costs two or three small reads
 _DATA: Final = "/*data*/"
@@ -112,10 +113,12 @@ class _History:
     def __init__(self, context: TableContext, snapshots: Sequence[Snapshot]) -> None:
         self.entries: dict[_Place, ManifestEntry] = {}
         self.steps: list[tuple[Snapshot, list[_Place], list[_Place]]] = []
-        first = [entry for entry in live_entries(context, snapshots[0]) if entry.bucket >= 0]
+        with raise_if_snapshot_expired(context, snapshots[0].id):
+            first = [entry for entry in live_entries(context, snapshots[0]) if entry.bucket >= 0]
         self.first = self._places(first)
         for snapshot in snapshots:
-            delta = [entry for entry in delta_entries(context, snapshot) if entry.bucket >= 0]
+            with raise_if_snapshot_expired(context, snapshot.id):
+                delta = [entry for entry in delta_entries(context, snapshot) if entry.bucket >= 0]
             added = self._places([entry for entry in delta if entry.kind is FileKind.ADD])
             removed = [_place(entry) for entry in delta if entry.kind is FileKind.DELETE]
             known = [place for place in removed if place in self.entries]  # the first snapshot removed older files

@@ -17,6 +17,7 @@ from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import CommitKind, FileKind
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
+from tidelake.storage.read.expired_snapshots import of_latest_snapshot
 from tidelake.storage.read.scan import TableScan
 from tidelake.storage.read.snapshot_reader import SnapshotReader
 
@@ -93,18 +94,7 @@ class TableLevelsReader:
 
     def read(self) -> TableLevels:
         """Return the levels of the newest snapshot. Raises the store's errors, and CorruptFile."""
-        latest = self.context.snapshots.latest()
-        since = self._since(latest)
-        if latest is None or since is None:
-            store = self.context.shared(ManifestStore)
-            self._counts, self._rows_in_files = {}, 0
-            self._count(live_entries_of(store, latest, None, self.context.name))
-        else:
-            for snapshot in since:
-                entries = list(delta_entries(self.context, snapshot))
-                self._count(entries)
-                self._count_written(entries, is_compaction=snapshot.commit_kind is CommitKind.COMPACT)
-        self._snapshot = latest
+        latest = of_latest_snapshot(self.context, self._read)
         buckets: dict[BucketId, dict[int, LevelFiles]] = {}
         for (key, level), (files, nbytes) in sorted(self._counts.items(), key=_place):
             if files:
@@ -117,6 +107,20 @@ class TableLevelsReader:
             self._flushed_bytes,
             self._compacted_bytes,
         )
+
+    def _read(self, latest: Snapshot | None) -> Snapshot | None:
+        since = self._since(latest)
+        if latest is None or since is None:
+            entries = live_entries_of(self.context.shared(ManifestStore), latest, None, self.context.name)
+            self._counts, self._rows_in_files = {}, 0
+            self._count(entries)
+        else:
+            # An error in between must not leave some of them counted.
+            for snapshot, changes in [(one, list(delta_entries(self.context, one))) for one in since]:
+                self._count(changes)
+                self._count_written(changes, is_compaction=snapshot.commit_kind is CommitKind.COMPACT)
+        self._snapshot = latest
+        return latest
 
     def _uncompacted_bytes(self) -> int | None:
         if not self.context.schema.has_primary_key:

@@ -14,11 +14,11 @@ from tidelake.errors import BadInput
 from tidelake.storage.base.clock import epoch_ms
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.base.pretty_json import pretty_json
-from tidelake.storage.commit.manifests.snapshot_files import live_entries
 from tidelake.storage.commit.overwrite import matching_partitions
 from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.files.bucket_directory import partition_directory
 from tidelake.storage.model.table import TableContext
+from tidelake.storage.read.expired_snapshots import newest_live_entries
 
 
 def write_success_file(io: FileIO, path: str, now_ms: int) -> None:
@@ -37,8 +37,7 @@ SUCCESS_FILE: Final = "_SUCCESS"
 
 def partitions_like(context: TableContext, specs: Sequence[Mapping[str, Any]]) -> list[bytes]:
     """Return the partitions with rows that match one of the specs. Raises BadInput if a spec matches none."""
-    latest = context.snapshots.latest()
-    live_partitions = set() if latest is None else {entry.partition for entry in live_entries(context, latest)}
+    live_partitions = {entry.partition for entry in newest_live_entries(context)}
     found: set[bytes] = set()
     for spec in specs:
         fitting = (

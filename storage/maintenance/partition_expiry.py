@@ -20,7 +20,6 @@ from tidelake.storage.base import env
 from tidelake.storage.base.clock import epoch_ms
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
-from tidelake.storage.commit.manifests.snapshot_files import live_entries
 from tidelake.storage.commit.table_commit import TableCommit, new_commit_user
 from tidelake.storage.files.partition_times import PartitionTimes
 from tidelake.storage.model.binary_row import decode_rows
@@ -28,6 +27,7 @@ from tidelake.storage.model.options.maintenance_options import PartitionExpirati
 from tidelake.storage.model.paths import partition_path
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types.partition_text import partition_texts
+from tidelake.storage.read.expired_snapshots import newest_live_entries
 
 _log = get_logger(__name__)
 
@@ -142,12 +142,7 @@ def expire_partitions(
         raise BadInput(f"{context.name} has no option partition.expiration-time; set it, or pass the age")
     chosen = strategy or options.partition_expiration_strategy
     over = ExpiredPartitions(context, age_ms, chosen, now or env.local_now())
-    latest = context.snapshots.latest()
-    expiring = (
-        []
-        if latest is None
-        else over.expired_partitions(live_entries(context, latest))[: options.partition_expiration_max_num]
-    )
+    expiring = over.expired_partitions(newest_live_entries(context))[: options.partition_expiration_max_num]
     names = partition_names(context, expiring)
     if not expiring or dry_run:
         return names

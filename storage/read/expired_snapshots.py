@@ -5,13 +5,18 @@ A reader holds no lock. The expiry of the snapshot that it reads deletes the sna
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 from tidelake.errors import BadInput, CorruptFile, SnapshotExpired
+from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
+from tidelake.storage.commit.manifests.snapshot_files import live_entries
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.snapshots.tags import tagged_snapshots
 from tidelake.storage.model.table import TableContext
+
+T = TypeVar("T")
 
 
 @contextmanager
@@ -47,6 +52,28 @@ def raise_if_changes_expired(context: TableContext, snapshot: Snapshot) -> Itera
                 context.name, snapshot.id, f"{where}; changes can be read from {snapshot.id + 1} on"
             ) from error
         raise
+
+
+def of_latest_snapshot(context: TableContext, read: Callable[[Snapshot | None], T], known: Snapshot | None = None) -> T:
+    """Return what `read` finds in the table's newest snapshot. If that expires meanwhile, read a newer one.
+
+    read: gets None if the table has no snapshot.
+    known: see `SnapshotStore.latest_since`
+    """
+    while True:
+        snapshot = context.snapshots.latest_since(known)
+        try:
+            return read(snapshot)
+        except (CorruptFile, FileNotFoundError):
+            known = None
+            newest = context.snapshots.latest()
+            if snapshot is None or newest is None or newest.id <= snapshot.id or _snapshot_exists(context, snapshot.id):
+                raise
+
+
+def newest_live_entries(context: TableContext) -> list[ManifestEntry]:
+    """Return the files of the table as it is now, in the order in which they were added. Raises CorruptFile."""
+    return of_latest_snapshot(context, lambda latest: [] if latest is None else live_entries(context, latest))
 
 
 def snapshot_expired(context: TableContext, snapshot_id: int, *, changes: bool = False) -> SnapshotExpired:

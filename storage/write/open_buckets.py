@@ -307,7 +307,7 @@ class OpenBuckets:
         # A bucket that was closed is opened as if it had stayed open: with what its last commit left. If others changed
         # its files since, the next commit finds out.
         known = None if record.state is BucketState.LOST else self._known()
-        return restore_bucket(self._context, bucket, known or self._context.snapshots.latest())
+        return restore_bucket(self._context, bucket, known)
 
     def restored(self) -> RestoredTable:
         """Return the state of the table, which is read once."""

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from tidelake.errors import BadInput
+from tidelake.errors import BadInput, SnapshotExpired
 from tidelake.storage.commit.manifests.index_manifest import index_files_by_bucket
 from tidelake.storage.commit.manifests.manifest_store import ManifestStore
 from tidelake.storage.commit.manifests.snapshot_files import live_entries_of
@@ -19,6 +19,7 @@ from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.format import POSTPONE_BUCKET
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
+from tidelake.storage.read.expired_snapshots import of_latest_snapshot, raise_if_snapshot_expired
 from tidelake.storage.write.compactor import RestoredBucket
 
 
@@ -87,7 +88,14 @@ def restore_files(
     partitions: read only these; None: all
     known: see `SnapshotStore.latest_since`
     """
-    snapshot = context.snapshots.latest_since(known)
+    return of_latest_snapshot(
+        context, lambda snapshot: _state_of(context, snapshot, partitions, with_files=with_files), known
+    )
+
+
+def _state_of(
+    context: TableContext, snapshot: Snapshot | None, partitions: Collection[bytes] | None, *, with_files: bool
+) -> RestoredState:
     if snapshot is None:
         return RestoredState()
     numbers: dict[BucketId, int] = {}
@@ -107,8 +115,21 @@ def restore_files(
     return RestoredState(RestoredTable(snapshot.id, numbers, totals), buckets)
 
 
-def restore_bucket(context: TableContext, key: BucketId, snapshot: Snapshot | None) -> RestoredBucket:
-    """Return the bucket's files in a snapshot; none without a snapshot."""
+def restore_bucket(context: TableContext, key: BucketId, known: Snapshot | None) -> RestoredBucket:
+    """Return the bucket's files in a snapshot.
+
+    known: this snapshot. None, or one that has expired: the newest one; without any, the bucket is empty.
+    """
+    if known is not None:
+        try:
+            with raise_if_snapshot_expired(context, known.id):
+                return _bucket_of(context, key, known)
+        except SnapshotExpired:  # others have published newer ones; the next commit finds out whether these changed it
+            pass
+    return of_latest_snapshot(context, lambda latest: _bucket_of(context, key, latest))
+
+
+def _bucket_of(context: TableContext, key: BucketId, snapshot: Snapshot | None) -> RestoredBucket:
     manifests = context.shared(ManifestStore)
     live = live_entries_of(manifests, snapshot, {key.partition}, context.name)
     index = manifests.read_index(snapshot.index_manifest if snapshot is not None else None)

@@ -27,7 +27,6 @@ from tidelake.storage.catalog.hive.partition_sync import HiveCommits, PartitionE
 from tidelake.storage.catalog.hive.table_entries import has_partition_entries, is_external, is_paimon, is_view
 from tidelake.storage.catalog.identifier import SYSTEM_DATABASE, Identifier, check_database_name
 from tidelake.storage.catalog.view import ViewStore
-from tidelake.storage.commit.manifests.snapshot_files import live_entries
 from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.fileio.location import LOCAL_SCHEME, scheme_of
 from tidelake.storage.kinds.format_tables.definition import is_format_table, new_format_table, no_ordinary_table
@@ -36,6 +35,7 @@ from tidelake.storage.model.options import TableOptions
 from tidelake.storage.model.schema.table_schema import TableSchema
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types import DataField
+from tidelake.storage.read.expired_snapshots import newest_live_entries
 
 _BATCH: Final = 300  # table entries requested in one call
 
@@ -317,8 +317,7 @@ class HiveCatalog(FileSystemCatalog):
         added = 0
         if has_partition_entries(schema):
             context = self.load(str(identifier))
-            latest = context.snapshots.latest()
-            live = set() if latest is None else {entry.partition for entry in live_entries(context, latest)}
+            live = {entry.partition for entry in newest_live_entries(context)}
             entries = PartitionEntries(self._client, self._style)
             known = entries.count(context)
             entries.add(context, live)

@@ -28,7 +28,6 @@ from tidelake.storage.base.progress import tracked
 from tidelake.storage.base.threads import map_parallel
 from tidelake.storage.commit.commit_increment import CommitIncrement
 from tidelake.storage.commit.commit_message import CommitMessage, Committable
-from tidelake.storage.commit.manifests.snapshot_files import live_entries
 from tidelake.storage.commit.table_commit import TableCommit
 from tidelake.storage.fileio.base import FileIO, FileStatus
 from tidelake.storage.fileio.local import LocalFileIO
@@ -50,6 +49,7 @@ from tidelake.storage.model.paths import parse_partition_path
 from tidelake.storage.model.schema.table_schema import TableSchema
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types import DataField, DataType, parse_type
+from tidelake.storage.read.expired_snapshots import newest_live_entries
 
 _log = get_logger(__name__)
 
@@ -275,11 +275,9 @@ def _link_or_copy(source: FileIO, target: FileIO, file: ForeignFile, path: str) 
 
 def _check_same_files(plan: MigrationPlan, target: TableContext, moves: Sequence[tuple[ForeignFile, str]]) -> None:
     """Raise BadInput if a file in the source is not one that an earlier call committed."""
-    latest = target.snapshots.latest()
-    assert latest is not None
     directories: dict[bytes, str] = {}
     live = set()
-    for entry in live_entries(target, latest):
+    for entry in newest_live_entries(target):
         if entry.partition not in directories:
             directories[entry.partition] = bucket_directory(target, entry.partition, 0)
         live.add(f"{directories[entry.partition]}/{entry.file.file_name}")

@@ -32,6 +32,7 @@ from tidelake.storage.model.format import HASH_INDEX
 from tidelake.storage.model.paths import IndexFileNames
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
+from tidelake.storage.read.expired_snapshots import of_latest_snapshot, raise_if_snapshot_expired
 from tidelake.storage.write.assigners.bucket_assigner import AssignedRows, PartitionedRows
 from tidelake.storage.write.assigners.hash_index_file import read_hash_file, write_hash_file
 from tidelake.storage.write.assigners.partition_index import AssignmentRule, PartitionIndex, assigners_of
@@ -164,7 +165,7 @@ class DynamicBucketAssigner:
         self._is_checked_since_commit = True
         if not self._partitions or any(state.prepared for state in self._partitions.values()):
             return
-        files = _hash_files(self._manifests, self._context.snapshots.latest(), self._partitions)
+        files = of_latest_snapshot(self._context, lambda one: _hash_files(self._manifests, one, self._partitions))
         for partition, state in self._partitions.items():
             state.is_outdated |= _names(state.files) != _names(files[partition])
 
@@ -181,10 +182,7 @@ class DynamicBucketAssigner:
         """
         if self._replaces:
             return _Partition(PartitionIndex(self._rule))
-        snapshot = self._context.snapshots.latest() if self._part is None else self._part.snapshot
-        files = _hash_files(self._manifests, snapshot, [partition])[partition]
-        self._check_every_bucket_has_one(partition, files, snapshot)
-        hashes = {bucket: self._own_hashes(partition, bucket, file) for bucket, file in files.items()}
+        files, hashes = self._index_of(partition)
         rows = {bucket: file.row_count for bucket, file in files.items()}
         state = _Partition(PartitionIndex(self._rule, hashes, rows), files)
         if known is not None:
@@ -200,6 +198,21 @@ class DynamicBucketAssigner:
                 )
             state.index.add(new[found < 0], buckets[found < 0])
         return state
+
+    def _index_of(self, partition: bytes) -> tuple[dict[int, IndexFileMeta], dict[int, NDArray[np.int32]]]:
+        """Return by bucket the index file, and its hashes."""
+
+        def read(snapshot: Snapshot | None) -> tuple[dict[int, IndexFileMeta], dict[int, NDArray[np.int32]]]:
+            files = _hash_files(self._manifests, snapshot, [partition])[partition]
+            self._check_every_bucket_has_one(partition, files, snapshot)
+            return files, {bucket: self._own_hashes(partition, bucket, file) for bucket, file in files.items()}
+
+        if self._part is None:
+            return of_latest_snapshot(self._context, read)
+        if self._part.snapshot is None:
+            return read(None)
+        with raise_if_snapshot_expired(self._context, self._part.snapshot.id):
+            return read(self._part.snapshot)
 
     def _own_hashes(self, partition: bytes, bucket: int, file: IndexFileMeta) -> NDArray[np.int32]:
         """Return the hashes of those keys that this assigner is responsible for."""

@@ -28,6 +28,7 @@ from tidelake.storage.model.format import KIND_COLUMN, POSTPONE_BUCKET, RowKind
 from tidelake.storage.model.options import ChangelogProducer, MergeEngine, TableOptions
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
+from tidelake.storage.read.expired_snapshots import raise_if_snapshot_expired
 from tidelake.storage.read.predicate import Predicate
 from tidelake.storage.read.scan import TableScan, wanted_partitions
 from tidelake.storage.read.snapshot_reader import SnapshotReader
@@ -139,7 +140,9 @@ def check_no_row_waits(context: TableContext, where: Predicate | None, snapshot:
     """
     if snapshot is None or bucket_mode(context.schema, context.options) is not BucketMode.POSTPONE:
         return
-    waiting = {entry.partition for entry in live_entries(context, snapshot) if entry.bucket == POSTPONE_BUCKET}
+    with raise_if_snapshot_expired(context, snapshot.id):
+        live = live_entries(context, snapshot)
+    waiting = {entry.partition for entry in live if entry.bucket == POSTPONE_BUCKET}
     if where is not None:
         waiting = wanted_partitions(context, waiting, where)
     if waiting:

@@ -30,7 +30,6 @@ from tidelake.storage.commit.commit_message import CommitBase, CommitMessage, Co
 from tidelake.storage.commit.commit_steps import retry_on_conflict, settle_writer
 from tidelake.storage.commit.manifests.index_manifest import index_files_by_bucket, read_index_manifest
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
-from tidelake.storage.commit.manifests.snapshot_files import live_entries
 from tidelake.storage.commit.table_commit import TableCommit
 from tidelake.storage.files.bucket_directory import bucket_directory, data_file_path
 from tidelake.storage.files.data_file import DataFileMeta
@@ -42,6 +41,7 @@ from tidelake.storage.model.options import Operation
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.read.evolution.tracked_columns import tracked_schema
+from tidelake.storage.read.expired_snapshots import newest_live_entries
 from tidelake.storage.read.fallback_branch import refuse_change_of_other_branch
 from tidelake.storage.read.predicate import Predicate
 from tidelake.storage.read.scan import wanted_partitions
@@ -161,8 +161,7 @@ def _without_partitions(
         partitions = {entry.partition for entry in live}
         return partitions if where is None else wanted_partitions(context, partitions, where)
 
-    latest = context.snapshots.latest()
-    if identifier == BATCH_COMMIT_IDENTIFIER and not (latest and chosen(live_entries(context, latest))):
+    if identifier == BATCH_COMMIT_IDENTIFIER and not chosen(newest_live_entries(context)):
         return None
     return TableCommit(context, commit_user).remove_partitions(chosen, identifier)
 

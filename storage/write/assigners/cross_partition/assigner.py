@@ -10,6 +10,7 @@ Source: Java `crosspartition/GlobalIndexAssigner.java`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -30,6 +31,7 @@ from tidelake.storage.model.format import KIND_COLUMN, CommitKind, RowKind
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types.row_kinds import with_kind
+from tidelake.storage.read.expired_snapshots import raise_if_snapshot_expired
 from tidelake.storage.write.assigners.bucket_assigner import AssignedRows, PartitionedRows
 from tidelake.storage.write.assigners.cross_partition.index_bootstrap import BucketKeys, read_keys
 from tidelake.storage.write.assigners.cross_partition.key_index import UNKNOWN, KeyIndex
@@ -276,7 +278,8 @@ class CrossPartitionAssigner:
         now_ms = epoch_ms() if self._part is None else self._part.now_ms
         since_ms = None if self._ttl_ms is None else now_ms - self._ttl_ms
         at_once = self._context.options.cross_partition_bootstrap
-        self._load(index, read_keys(self._context, latest, created_since_ms=since_ms, at_once=at_once))
+        with nullcontext() if latest is None else raise_if_snapshot_expired(self._context, latest.id):
+            self._load(index, read_keys(self._context, latest, created_since_ms=since_ms, at_once=at_once))
         self._base_id = 0 if latest is None else latest.id
         self._committed.clear()
         _log.info(
