@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import threading
 from dataclasses import replace
 
 import pytest
 
 from tests.support.faulty_file_io import FaultyFileIO
 from tidelake.errors import CorruptFile
+from tidelake.storage.base import env
 from tidelake.storage.fileio.memory import MemoryFileIO
 from tidelake.storage.model.format import CommitKind
 from tidelake.storage.model.paths import TablePaths
@@ -169,6 +171,34 @@ def test_the_newest_snapshot_is_found_from_a_known_one(
 def test_a_known_snapshot_that_was_replaced_is_not_the_newest() -> None:
     store = store_with("replaced", range(3, 8), latest="7")
     assert store.latest_since(replace(PLAIN, id=7, time_ms=700, commit_user="another")) == store.get(7)
+
+
+def test_a_reader_that_sleeps_while_snapshots_expire_finds_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has read snapshot 7, sleeps, and asks for snapshot 8 when both are gone."""
+    store = store_with("asleep", range(3, 8), latest="7")
+    io: FaultyFileIO = store._io  # type: ignore[assignment]
+    paths, was_read, now_s = TablePaths("memory://asleep/t"), threading.Event(), [1_000.0]
+    monkeypatch.setattr(env, "monotonic_s", lambda: now_s[0])
+
+    class Sleeping(FaultyFileIO):
+        def read(self, path: str) -> bytes:
+            try:
+                return super().read(path)
+            finally:
+                if path == paths.snapshot(7):
+                    was_read.set()
+
+        def exists(self, path: str) -> bool:
+            if path == paths.snapshot(8) and not was_read.is_set():
+                assert was_read.wait(30)
+                now_s[0] += 3_600
+                for snapshot_id in range(3, 12):
+                    self.inner.delete(paths.snapshot(snapshot_id))
+                self.inner.write(paths.snapshot(12), replace(PLAIN, id=12).to_json().encode())
+            return super().exists(path)
+
+    latest = SnapshotStore(Sleeping(io.inner), paths).latest_since(replace(PLAIN, id=7, time_ms=700))
+    assert latest == replace(PLAIN, id=12)
 
 
 @pytest.mark.parametrize("listed", [range(1, 1), range(3, 5), range(3, 8)], ids=["nothing", "some", "all"])
