@@ -181,7 +181,12 @@ class FileSystemCatalog:
             check_branches_read(self._io, self._paths(identifier), {}, schema.options)
             if identifier.database not in self.list_databases():
                 raise self._no_database(identifier.database)
-            self._refuse_leftovers(identifier)
+            try:
+                self._refuse_leftovers(identifier)
+            except BadInput:
+                if self._has_schema(identifier):  # another process created it meanwhile, and wrote to it
+                    return False
+                raise
             return self._create(identifier, schema)
 
     def preview_table(

@@ -7,6 +7,8 @@ Source: Java `utils/FileSystemBranchManager.java`.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from tidelake.errors import BadInput, CommitConflict, SnapshotExpired
 from tidelake.storage.commit.iceberg.publication import refresh_iceberg_metadata
 from tidelake.storage.fileio.base import FileIO
@@ -26,9 +28,9 @@ def create_branch(
 ) -> Snapshot | None:
     """Create a branch from a tag or a snapshot of this branch. With neither it is empty and has the newest schema.
 
-    The schemas are written last: a branch without the schema of its first snapshot is incomplete, and does not count.
-    A claim file reserves the name: if two processes create the branch at once, one of them succeeds, and the branch is
-    never a mix of both.
+    A claim file reserves the name until the branch is complete: if two processes create the branch at once, one of them
+    succeeds, and the branch is never a mix of both. Schemas are written last: a branch with a claim that lacks some
+    can't be opened. After an error the branch is removed again, if possible; a process that is killed leaves it.
 
     Returns the first snapshot of the branch. Raises BadInput for a name that is taken. Raises SnapshotExpired if the
     first snapshot was deleted meanwhile; the branch is then not created.
@@ -52,17 +54,21 @@ def create_branch(
     if len(io.list_directory(target.branch_root(name))) > 1:  # another process had created it before the claim
         io.delete(claim)
         raise taken
-    if first is not None:
-        io.create_if_absent(target.snapshot(first.id), first.to_json().encode())
-        if tag is not None:
-            io.create_if_absent(target.tag(tag), io.read(context.paths.tag(tag)))
-        if not is_kept(context, first):
+    try:
+        if first is not None:
+            io.create_if_absent(target.snapshot(first.id), first.to_json().encode())
+            if tag is not None:
+                io.create_if_absent(target.tag(tag), io.read(context.paths.tag(tag)))
+            if not is_kept(context, first):
+                raise SnapshotExpired(context.name, first.id, f"it expired while branch {name!r} was created")
+        for schema_id in sorted(context.schemas.ids()):
+            if newest_schema is None or schema_id <= newest_schema:
+                io.create_if_absent(target.schema(schema_id), io.read(context.paths.schema(schema_id)))
+        io.delete(claim)
+    except Exception:
+        with suppress(OSError):
             io.delete_directory(target.branch_root(name))
-            raise SnapshotExpired(context.name, first.id, f"it expired while branch {name!r} was created")
-    for schema_id in sorted(context.schemas.ids()):
-        if newest_schema is None or schema_id <= newest_schema:
-            io.create_if_absent(target.schema(schema_id), io.read(context.paths.schema(schema_id)))
-    io.delete(claim)
+        raise
     return first
 
 

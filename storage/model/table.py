@@ -169,10 +169,25 @@ class TableContext:
 
         Raises BadInput if the table or the branch does not exist, and for options that can't override the stored ones.
         """
-        schemas = SchemaStore(io, TablePaths(location, branch))
-        schema = schemas.latest()
+        paths = TablePaths(location, branch)
+        schema = SchemaStore(io, paths).latest()
         if schema is None:
             what = f"{name} at {location}" if branch == DEFAULT_BRANCH else f"{name} at {location} (branch {branch})"
             raise BadInput(f"{what} is not a table: it has no schema file. Create it with create_table first")
+        if branch != DEFAULT_BRANCH and io.exists(paths.branch_claim(branch)) and _lacks_schemas(io, paths, schema):
+            raise BadInput(
+                f"{name}: branch {branch} is being created, or its creation was interrupted. If nothing creates it, "
+                f"delete it with `tidelake table branch delete {name} {branch}`, and create it again"
+            )
         stored = TableOptions(schema.options)
         return cls(io, location, name, schema, stored, branch, snapshot_commit).opened_with(options)
+
+
+def _lacks_schemas(io: FileIO, paths: TablePaths, newest: TableSchema) -> bool:
+    """Return whether the creation of a branch with a claim has not come to its end: schemas are written last, the
+    newest one at the end. (Somebody who was too late to create it claims a complete branch, too.)
+    """
+    snapshots = SnapshotStore(io, paths)
+    earliest_id = snapshots.earliest_id()
+    first = None if earliest_id is None else snapshots.find(earliest_id)
+    return first is None or newest.id < first.schema_id

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 import tidelake
-from tests.simulation.auditor import AuditedTable, Finding, Rows, Values, apply_change
+from tests.simulation.auditor import DEAD_LETTERS, AuditedTable, Finding, Values, apply_change
 from tests.simulation.event_loop import run_coroutine
 from tests.simulation.log import LogSource
 from tests.simulation.scheduler import Process
@@ -22,12 +22,14 @@ from tidelake.errors import (
     BadInput,
     CommitConflict,
     CommitOutcomeUnknown,
+    PositionRefused,
     SnapshotExpired,
     SourceUnavailable,
     WriterFenced,
 )
 from tidelake.ingest.config.config import parse_config
 from tidelake.ingest.pipeline.builder import build_pipeline
+from tidelake.ingest.pipeline.recovery_flags import parse_recovery_flags
 from tidelake.storage.catalog.filesystem import FileSystemCatalog
 from tidelake.storage.ddl.schema_changes import SchemaChange
 from tidelake.storage.fileio.base import FileIO
@@ -48,6 +50,7 @@ warehouse: {warehouse}
 pipeline: shop
 source: {{type: change-log-folder, path: /unused}}
 checkpoint: {{interval_ms: {interval_ms}}}
+errors: {errors}
 tables: [{{name: shop.orders, match: shop.public.orders}}]
 """
 
@@ -72,6 +75,7 @@ _ADVICE: Final = (
     "already exists",
     "would announce all rows again",
     "does not exist",
+    "--accept-gap",
 )
 
 
@@ -92,11 +96,12 @@ def catalog_of(lake: Lake, io: FileIO) -> Catalog:
 
 def pipeline(lake: Lake, process: Process, io: FileIO) -> None:
     """`tidelake ingest run`, until it is fenced or killed."""
-    config = parse_config(
-        CONFIG.format(warehouse=lake.warehouse, interval_ms=lake.swarm.interval_ms), "shop.yaml", (), {}, "shop"
-    )
+    errors = f"{{tolerance: all, dead_letters: {{table: {DEAD_LETTERS}}}}}" if lake.has_nonsense else "{}"
+    text = CONFIG.format(warehouse=lake.warehouse, interval_ms=lake.swarm.interval_ms, errors=errors)
+    config = parse_config(text, "shop.yaml", (), {}, "shop")
+    flags = parse_recovery_flags([ORDERS] if lake.accepts_gap else [], [], [], [ORDERS])
     source = lambda: LogSource(lake.log, lake.scheduler, lake.swarm.batch_records)  # noqa: E731
-    built = build_pipeline(config, io=io, open_source=source)
+    built = build_pipeline(config, flags, io=io, open_source=source)
 
     async def run() -> None:
         lake.stops[process] = built.stop
@@ -105,6 +110,15 @@ def pipeline(lake: Lake, process: Process, io: FileIO) -> None:
 
     try:
         run_coroutine(lake.scheduler, process, lake.kit.ThreadPoolExecutor(6, "asyncio"), run())
+    except PositionRefused:
+        if not lake.log.has_lost:
+            raise
+        lake.accepts_gap = True
+        raise
+    except BadInput as error:
+        if lake.accepts_gap and "--accept-gap" in str(error):
+            lake.accepts_gap = False  # another start has accepted it
+        raise
     finally:
         lake.stops.pop(process, None)
         lake.count_end(process)
@@ -120,7 +134,46 @@ def database(lake: Lake) -> None:
         for _ in range(random.choice((1, 1, 5, 20))):
             lake.database.change()
         if random.random() < 0.1:
-            lake.log.mark(random.randrange(8))
+            lake.log.mark(random.randrange(8), 1)
+
+
+def connector(lake: Lake) -> None:
+    """What happens to the database's table, its connector and its topic beside changes of rows. It never dies."""
+    random, log, source = lake.scheduler.random, lake.log, lake.database
+    while not lake.is_ending:
+        lake.pause(random.choice((500, 5_000, 40_000)))
+        if lake.is_ending:
+            return
+        event = random.choice(lake.swarm.source_events)
+        lake.covered[event] += 1
+        lake.scheduler.note_of(lake.world, event)
+        name = random.choice(list(log.partitions))
+        reached = lake.auditor.tables[ORDERS].ends.get(name, 0)
+        match event:
+            case "connector restarts":
+                source.restart_connector()
+            case "snapshot is read again":
+                source.read_again()
+            case "aborted transactions":
+                log.mark(random.randrange(8), random.choice((2, 50)))
+            case "log compaction":
+                log.is_to_be_compacted = True
+            case "retention" if lake.auditor.tables[ORDERS].topic_id == log.topic_id:
+                log.retain(name, reached)
+            case "lost records":
+                log.has_lost = True
+                log.retain(name, random.randint(reached, len(log.partitions[name].records)))
+            case "topic is created again":
+                source.create_topic_again()
+            case "new partitions":
+                log.add_partition()
+                source.keys += 8
+            case "truncates":
+                source.truncate()
+            case "nonsense":
+                source.send_nonsense()
+            case "new columns" if len(source.columns) < 5:
+                source.add_column()
 
 
 def writer_of(user: str, table: str) -> Callable[[Lake, Process, FileIO], None]:
@@ -293,21 +346,21 @@ def follower_of(name: str) -> Callable[[Lake, Process, FileIO], None]:
 
     def follow(lake: Lake, process: Process, io: FileIO) -> None:
         random = lake.scheduler.random
-        kept: dict[str, tuple[Rows, str | None]] = lake.copies.setdefault(name, {})
+        kept = lake.copies.setdefault(name, {})
         table = ORDERS if name.endswith("orders") else TOTALS
         audited = lake.auditor.tables[table]
         if audited.producer == "none":
             while not lake.is_ending:
                 lake.pause(600_000)
             return
-        copy, position = kept.get(table, ({}, None))
+        copy, position, seen = kept.get(table, ({}, None, 0))
         copy = dict(copy)
         opened = catalog_of(lake, io).table(table)
         is_registered = opened.context.paths.consumer(name) in lake.store.objects
         try:
             if position is None:
                 earliest = opened.context.snapshots.earliest_id() or 1
-                copy = dict(audited.fold_at.get(earliest - 1, {}))  # what it missed
+                copy, seen = dict(audited.fold_at.get(earliest - 1, {})), earliest - 1  # what it missed
                 follower = opened.follower(start=earliest, consumer=name)
             else:
                 follower = opened.follower(start=position, consumer=name)
@@ -317,6 +370,9 @@ def follower_of(name: str) -> Callable[[Lake, Process, FileIO], None]:
                     lake.pause(max(100, follower.wait_ms))
                     continue
                 for batch in changes:
+                    if any(seen < number <= batch.snapshot_id for number in audited.truncated_at):
+                        copy.clear()
+                    seen = batch.snapshot_id
                     for row in batch.rows.to_pylist():
                         exact = audited.producer != "input"
                         problem = apply_change(
@@ -331,7 +387,7 @@ def follower_of(name: str) -> Callable[[Lake, Process, FileIO], None]:
                         lake.records += batch.rows.num_rows
                     if random.random() < 0.1:
                         lake.pause(random.choice((10, 10_000)))
-                kept[table] = (dict(copy), str(follower.position))
+                kept[table] = (dict(copy), str(follower.position), seen)
         except SnapshotExpired as error:
             if position is not None and is_registered:
                 raise Finding(f"{table}: {name} was to be waited for, and lost its snapshot: {error}") from error

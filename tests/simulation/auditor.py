@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-from tests.simulation.log import Log
+from tests.simulation.log import TOPIC, TRUNCATE, Log
 from tests.simulation.scheduler import Process, Scheduler
 from tests.simulation.store import ObjectStore, StoreClient
 from tidelake.checkpoint.epoch import EPOCH_PROPERTY
-from tidelake.checkpoint.offsets import POSITION_PROPERTY, TopicPartition, position_from_text
+from tidelake.checkpoint.offsets import POSITION_PROPERTY, SourcePosition, TopicPartition, position_from_text
 from tidelake.errors import TidelakeError
 from tidelake.storage.catalog.filesystem import FileSystemCatalog
 from tidelake.storage.commit.manifests.index_manifest import read_index_manifest
@@ -33,6 +33,7 @@ from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
 from tidelake.table import Table
 
+DEAD_LETTERS: Final = "ops.failed"
 Values: TypeAlias = tuple[Any, Any]  # note, n
 Rows: TypeAlias = dict[int, Values]
 Merge: TypeAlias = Callable[[Values | None, Values], Values]
@@ -78,12 +79,14 @@ class AuditedTable:
     committed: dict[tuple[str, int], int] = field(default_factory=dict)  # to the snapshot
     written: Rows = field(default_factory=dict)
     from_log: Rows = field(default_factory=dict)
+    topic_id: str = ""
     ends: dict[TopicPartition, int] = field(default_factory=dict)
     epoch: int = 0
     folded: Rows = field(default_factory=dict)
     is_fold_complete: bool = True
     rows_at: dict[int, Rows | None] = field(default_factory=dict)
     fold_at: dict[int, Rows] = field(default_factory=dict)
+    truncated_at: set[int] = field(default_factory=set)  # snapshots whose changelog does not say that all rows are gone
     last_id: int = 0
     names_at: dict[int, frozenset[str]] = field(default_factory=dict)  # the files of the state
     change_names_at: dict[int, frozenset[str]] = field(default_factory=dict)  # the changelog's: a tag keeps none
@@ -269,21 +272,7 @@ class Auditor:
                 self._fail(table, number, f"of epoch {epoch}, after one of epoch {table.epoch}")
             table.epoch = epoch
         if (position := snapshot.properties.get(POSITION_PROPERTY)) is not None:
-            ranges = position_from_text(position, table.name).ranges
-            for partition, (start, end) in ranges.items():
-                reached = table.ends.get(partition, 0)
-                # A compaction has the position of the commit before it.
-                is_next = start == reached or (snapshot.commit_kind is CommitKind.COMPACT and start <= reached)
-                if not is_next or end < reached:
-                    self._fail(table, number, f"{partition} from {start} to {end}, after {reached}")
-                for change in self._log.partitions[partition].changes[reached:end]:
-                    if change is not None:
-                        key, row = change
-                        if row is None:
-                            table.from_log.pop(key, None)
-                        else:
-                            table.from_log[key] = (row["note"], row["n"])
-                table.ends[partition] = end
+            self._follow(table, snapshot, position_from_text(position, table.name))
         if snapshot.commit_kind is CommitKind.APPEND and (user, identifier) in table.planned:
             if (user, identifier) in table.committed:
                 self._fail(table, number, f"{user} committed {identifier} twice")
@@ -293,6 +282,35 @@ class Auditor:
                     table.written.pop(key, None)
                 else:
                     table.written[key] = table.merge(table.written.get(key), values)
+
+    def _follow(self, table: AuditedTable, snapshot: Snapshot, position: SourcePosition) -> None:
+        """Apply what the position has read since the one before."""
+        topic_id = position.identity.topic_ids[TOPIC]
+        is_accepted = position.accepted is not None and snapshot.commit_kind is not CommitKind.COMPACT
+        if topic_id != table.topic_id:
+            if table.topic_id and not is_accepted:
+                self._fail(table, snapshot.id, f"it reads {topic_id} after {table.topic_id}, and nobody accepted that")
+            table.topic_id, table.ends = topic_id, {}
+        for name, (start, end) in position.ranges.items():
+            partition = self._log.topics[topic_id][name]
+            reached = table.ends.get(name, start if start <= partition.first else 0)
+            # A compaction has the position of the commit before it.
+            is_next = start == reached or (snapshot.commit_kind is CommitKind.COMPACT and start <= reached)
+            if is_accepted:
+                reached = start
+            elif not is_next or end < reached:
+                self._fail(table, snapshot.id, f"{name} from {start} to {end}, after {reached}")
+            for change in partition.changes[reached:end]:
+                if change is TRUNCATE:
+                    table.from_log.clear()
+                    table.truncated_at.add(snapshot.id)
+                elif change is not None:
+                    key, row = change
+                    if row is None:
+                        table.from_log.pop(key, None)
+                    else:
+                        table.from_log[key] = (row["note"], row["n"])
+            table.ends[name] = end
 
     def _names(self, context: TableContext, snapshot: Snapshot) -> tuple[frozenset[str], frozenset[str]]:
         """Return the names of the files that the snapshot needs, and of those that its changelog needs."""
@@ -314,6 +332,8 @@ class Auditor:
         if table.producer == "none":
             return
         number, copy = snapshot.id, table.folded
+        if number in table.truncated_at:
+            copy.clear()
         for batch in Table(context).changes(start=number, end=number):
             for row in batch.rows.to_pylist():
                 key, values = row["id"], (row["note"], row["n"])
@@ -341,6 +361,20 @@ class Auditor:
             if rest.rpartition("/")[2] not in table.committed_names and by not in self._store.disturbed:
                 raise Finding(f"{table.name}: {by} met no fault, and left {rest}, which no snapshot has")
 
+    def check_dead_letters(self, ends: Mapping[TopicPartition, int], topic_id: str) -> None:
+        """Check that each record that nobody can decode, and that the position is past, was kept once."""
+        name = DEAD_LETTERS
+        found: list[tuple[int, int]] = []
+        if self._catalog.table_exists(name):
+            rows = Table(self._catalog.load(name)).scan(columns=["partition", "offset"]).to_arrow().to_pylist()
+            found = sorted((row["partition"], row["offset"]) for row in rows)
+        partitions = self._log.topics[topic_id].items()
+        expected = {(one.partition, at) for one, log in partitions for at in log.poisoned if at < ends.get(one, 0)}
+        if missing := expected - set(found):
+            raise Finding(f"{name}: records {sorted(missing)} are neither in a table nor here")
+        if len(self._log.topics) == 1 and len(set(found)) != len(found):
+            raise Finding(f"{name}: records are here twice: {found}")
+
     def check_nothing_unreferenced(self, table: AuditedTable) -> None:
         """Check a table whose orphans were removed: only what a snapshot, a tag or a branch names is there."""
         # Also what an expiry that was killed left: the next one continues with it.
@@ -365,7 +399,7 @@ class Auditor:
         problems = verify(context, deep=True)
         if problems:
             raise Finding(f"{table.name}: verify says {[str(problem) for problem in problems[:3]]}")
-        if table.has_log_rows and not self._log.is_read(table.ends):
+        if table.has_log_rows and not self._log.is_read(table.topic_id, table.ends):
             raise Finding(f"{table.name}: it ends at {table.ends}, the log at {self._log.ends}")
         missing = table.planned.keys() - table.committed.keys()
         if missing:

@@ -16,14 +16,13 @@ from tests.simulation import actors
 from tests.simulation.actors import ORDERS, TOTALS, may_happen
 from tests.simulation.auditor import AuditedTable, Auditor, Finding, Rows, newest
 from tests.simulation.environment import installed
-from tests.simulation.log import TOPIC, Database, Log, Partition
+from tests.simulation.log import Database, Log
 from tests.simulation.options import Swarm, draw
 from tests.simulation.scheduler import START_NS, Deadlock, Process, Scheduler, SimulatedThread
 from tests.simulation.store import ObjectStore, StoreClient, StoreFaults
 from tests.simulation.threads import ThreadKit, wait_until
 from tidelake.catalog import Catalog
-from tidelake.checkpoint.offsets import TopicPartition
-from tidelake.errors import TidelakeError
+from tidelake.errors import PositionRefused, TidelakeError
 from tidelake.ingest.pipeline.pipeline import Pipeline
 from tidelake.storage.catalog.filesystem import FileSystemCatalog
 from tidelake.storage.fileio.base import FileIO
@@ -85,7 +84,7 @@ class Lake:
         self.kit = kit
         self.warehouse = f"memory://lake-{next(_runs):08d}/w"
         self.store = ObjectStore(scheduler)
-        self.log = Log({TopicPartition(TOPIC, n): Partition() for n in range(swarm.partitions)})
+        self.log = Log.with_partitions(swarm.partitions)
         self.database = Database(self.log, scheduler)
         self.auditor = Auditor(scheduler, self.store, self.warehouse, self.log)
         self.is_ending = False
@@ -93,14 +92,20 @@ class Lake:
         self.pipelines: dict[Process, Pipeline] = {}
         self.writers: dict[tuple[str, str], list[int]] = {}
         self.rescales: dict[str, int] = {}  # tables whose rescale may be unfinished, with the number of buckets
-        self.copies: dict[str, dict[str, tuple[Rows, str | None]]] = {}
+        self.accepts_gap = False  # the operator, at the next start
+        self.copies: dict[str, dict[str, tuple[Rows, str | None, int]]] = {}  # with position and last snapshot seen
         self.records = 0
         self.values = 0
         self.covered: Counter[str] = Counter()
         self._alive: dict[str, list[Process]] = {}
         self._paused: dict[SimulatedThread, None] = {}
         self._started = count(1)
-        self._world = Process("world")
+        self.world = Process("world")
+
+    @property
+    def has_nonsense(self) -> bool:
+        """Whether some records can't be decoded: the pipeline is configured to keep them apart."""
+        return "nonsense" in self.swarm.source_events
 
     @property
     def operations(self) -> int:
@@ -134,7 +139,7 @@ class Lake:
         tables = {
             f"{key}={value}" for options in (self.swarm.orders, self.swarm.totals) for key, value in options.items()
         }
-        met = {*self.swarm.actors, *(fault.rpartition(" ")[0] for fault in self.store.tried)}
+        met = {*self.swarm.actors, *self.swarm.source_events, *(fault.rpartition(" ")[0] for fault in self.store.tried)}
         return Counter(f"{option} × {other}" for option in sorted(tables) for other in sorted(met))
 
     def _spawn(self, role: str, actor: Actor) -> Process:
@@ -152,7 +157,8 @@ class Lake:
             self.covered[f"{type(error).__name__}, {role}"] += 1
             self.scheduler.note(f"ends: {type(error).__name__}")
             self.store.disturbed.add(process.name)  # files of a checkpoint that an error interrupts stay
-            if not may_happen(error):
+            is_refused = isinstance(error, PositionRefused) and self.log.has_lost
+            if not (may_happen(error) or is_refused):
                 assert self.scheduler.current is not None
                 self.scheduler.crashed(self.scheduler.current, error)
         finally:
@@ -164,11 +170,18 @@ class Lake:
         """Start the actor again and again. Runs in the world's process."""
         random = self.scheduler.random
         while not self.is_ending or self._has_work(role):
+            if role == "pipeline" and self.log.is_to_be_compacted and not self._may_commit_records():
+                self.log.is_to_be_compacted = False
+                self.log.compact()
             process = self._spawn(role, actor)
             wait_until(self.scheduler, lambda process=process: process.is_dead, [process.watchers.append])  # type: ignore[misc]
             if self.is_ending and not self._has_work(role):
                 break
             self.scheduler.sleep(int(random.random() * random.choice(_RESTART_MS) * 1e6))
+
+    def _may_commit_records(self) -> bool:
+        """Return whether records are read that no snapshot has yet, or that a late answer may bring into one."""
+        return bool(self._alive.get("pipeline")) or bool(self.store.late)
 
     def _has_work(self, role: str) -> bool:
         """Return whether the actor must start once more: a log is not read, a rescale is not finished, or it is unknown
@@ -182,8 +195,9 @@ class Lake:
         return any(progress[1] for (one, _), progress in self.writers.items() if one == user)
 
     def _is_read(self) -> bool:
-        is_written = all(thread.name != "database" for thread in self._world.threads)
-        return is_written and self.log.is_read(self.auditor.tables[ORDERS].ends)
+        is_written = all(thread.name not in ("database", "connector") for thread in self.world.threads)
+        orders = self.auditor.tables[ORDERS]
+        return is_written and self.log.is_read(orders.topic_id, orders.ends)
 
     def _trouble(self) -> None:
         """Kill processes, stop some for a while, and start a second pipeline beside the first."""
@@ -243,11 +257,13 @@ class Lake:
         """Run until so many operations were done, then let everything come to its end, and check it."""
         scheduler = self.scheduler
         scheduler.between = self._between
-        scheduler.start(self._world, "database", lambda: actors.database(self))
+        scheduler.start(self.world, "database", lambda: actors.database(self))
+        if self.swarm.source_events:
+            scheduler.start(self.world, "connector", lambda: actors.connector(self))
         for role, actor in _ACTORS.items():
             if role in self.swarm.actors:
-                scheduler.start(self._world, f"keeper of {role}", partial(self._keep_alive, role, actor))
-        scheduler.start(self._world, "trouble", self._trouble)
+                scheduler.start(self.world, f"keeper of {role}", partial(self._keep_alive, role, actor))
+        scheduler.start(self.world, "trouble", self._trouble)
         self.store.faults = self.swarm.faults
         self.log.unavailable = self.swarm.unavailable
         checked = [0, 0]
@@ -285,7 +301,7 @@ class Lake:
                 for stop in list(self.stops.values()):
                     stop()
                 self.stops.clear()
-            return not any(self._alive.values()) and len(self._world.threads) == 0
+            return not any(self._alive.values()) and len(self.world.threads) == 0
 
         if not scheduler.run(is_quiet, limit_ns) and scheduler.failure is None:
             left = [process.name for alive in self._alive.values() for process in alive]
@@ -298,6 +314,8 @@ class Lake:
             self.auditor.look()
             self._raise()
             self.auditor.run(partial(self.auditor.check_end, table))
+            if table.has_log_rows:
+                self.auditor.run(partial(self.auditor.check_dead_letters, table.ends, table.topic_id))
             scheduler.now_ns += 1_000_000_000  # the files of this moment are no older than "now"
             self.auditor.run(partial(self._clean, name))
             self._raise()
@@ -355,7 +373,7 @@ def simulate(seed: int, operations: int, off: frozenset[str] = frozenset()) -> O
                     process for alive in lake._alive.values() for process in alive
                 }:
                     scheduler.kill(process)
-                scheduler.kill(lake._world)
+                scheduler.kill(lake.world)
     finally:
         if was_enabled:
             gc.enable()

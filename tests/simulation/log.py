@@ -19,6 +19,9 @@ from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.sources.source import Earliest, Start
 
 Row: TypeAlias = dict[str, Any]
+Change: TypeAlias = tuple[int, Row | None]
+"""A key, and the row after it. None: it was deleted."""
+TRUNCATE: Final[Change] = (-1, None)
 TOPIC: Final = "shop.public.orders"
 _SOURCE: Final = {"connector": "postgresql", "name": "shop", "db": "shop", "schema": "public", "table": "orders"}
 _POLL_S: Final = 0.5
@@ -29,43 +32,105 @@ class Partition:
     """The records of a partition: (key, value), or None for an offset without a record (a transaction's marker, an
     aborted record, one that compaction removed).
 
-    changes: (id, the row after it) of each offset. first: records below were deleted by retention.
+    changes: what the record of each offset does; None if it does nothing.
+    poisoned: the offsets whose record is no Debezium record.
+    first: records below were deleted by retention.
     """
 
-    records: list[tuple[bytes, bytes | None] | None] = field(default_factory=list)
-    changes: list[tuple[int, Row | None] | None] = field(default_factory=list)
+    records: list[tuple[bytes | None, bytes | None] | None] = field(default_factory=list)
+    changes: list[Change | None] = field(default_factory=list)
+    poisoned: set[int] = field(default_factory=set)
     first: int = 0
 
 
 @dataclass
 class Log:
-    """The topic of the database's table. unavailable: how often a fetch finds no broker, 0 to 1."""
+    """The topic of the database's table.
 
-    partitions: dict[TopicPartition, Partition] = field(default_factory=dict)
+    topic_id: of the topic as it is now. `topics` has its partitions, and those of the topics that it replaced.
+    unavailable: how often a fetch finds no broker, 0 to 1.
+    has_lost: unread records were deleted, or the topic was created again: a pipeline is right to refuse its position.
+    is_to_be_compacted: when nobody reads.
+    """
+
+    topics: dict[str, dict[TopicPartition, Partition]]
+    topic_id: str
     committed: dict[TopicPartition, int] = field(default_factory=dict)
     records: int = 0
     unavailable: float = 0.0
+    has_lost: bool = False
+    is_to_be_compacted: bool = False
+    _routes: dict[int, TopicPartition] = field(default_factory=dict)
 
-    def append(self, key: int, value: bytes | None, change: tuple[int, Row | None]) -> None:
+    @classmethod
+    def with_partitions(cls, count: int) -> Log:
+        return cls({_topic_id(1): _empty(count)}, _topic_id(1))
+
+    @property
+    def partitions(self) -> dict[TopicPartition, Partition]:
+        return self.topics[self.topic_id]
+
+    def append(self, key: int, value: bytes | None, change: Change | None) -> None:
         """Add a record to the partition of its key. Partitions that came later get no keys of older ones."""
         keys = json.dumps({"id": key}).encode()
-        partition = list(self.partitions.values())[zlib.crc32(keys) % len(self.partitions)]
-        partition.records.append((keys, value))
+        if key not in self._routes:
+            self._routes[key] = list(self.partitions)[zlib.crc32(keys) % len(self.partitions)]
+        partition = self.partitions[self._routes[key]]
+        if change is None:
+            partition.poisoned.add(len(partition.records))
+        self._add(partition, (keys, value), change)
+
+    def append_truncate(self, value: bytes) -> None:
+        """Add a record without a key. There must be one partition: others would have no order with it."""
+        (partition,) = self.partitions.values()
+        self._add(partition, (None, value), TRUNCATE)
+
+    def _add(self, partition: Partition, record: tuple[bytes | None, bytes | None], change: Change | None) -> None:
+        partition.records.append(record)
         partition.changes.append(change)
         self.records += 1
 
-    def mark(self, number: int) -> None:
-        """Add an offset without a record."""
+    def mark(self, number: int, count: int) -> None:
+        """Add offsets without a record."""
         partition = list(self.partitions.values())[number % len(self.partitions)]
-        partition.records.append(None)
-        partition.changes.append(None)
+        partition.records += [None] * count
+        partition.changes += [None] * count
 
-    def is_read(self, ends: Mapping[TopicPartition, int]) -> bool:
+    def add_partition(self) -> None:
+        self.partitions[TopicPartition(TOPIC, len(self.partitions))] = Partition()
+
+    def compact(self) -> None:
+        """Remove each record whose key has a newer one. Call it only if nobody has read records that he may commit.
+
+        Deletes stay: a reader who finds only the tombstone of one does not see it (docs/debezium.md).
+        """
+        for partition in self.partitions.values():
+            newest = {record[0]: offset for offset, record in enumerate(partition.records) if record is not None}
+            for offset, (record, change) in enumerate(zip(partition.records, partition.changes, strict=True)):
+                is_delete = change is not None and change[1] is None
+                if record is not None and record[0] is not None and newest[record[0]] != offset and not is_delete:
+                    partition.records[offset] = partition.changes[offset] = None
+                    partition.poisoned.discard(offset)
+
+    def retain(self, name: TopicPartition, first: int) -> None:
+        """Delete the records below an offset."""
+        self.partitions[name].first = max(first, self.partitions[name].first)
+
+    def create_again(self, partitions: int) -> None:
+        """Replace the topic by an empty one with the same name."""
+        self.topic_id = _topic_id(len(self.topics) + 1)
+        self.topics[self.topic_id] = _empty(partitions)
+        self._routes = {}
+        self.has_lost = True
+
+    def is_read(self, topic_id: str, ends: Mapping[TopicPartition, int]) -> bool:
         """Return whether no row comes after these offsets: a tombstone or a marker need not move a table's position."""
         return all(
-            record is None or record[1] is None
-            for name, partition in self.partitions.items()
-            for record in partition.records[ends.get(name, 0) :]
+            record is None or record[1] is None or change is None
+            for name, one in self.partitions.items()
+            for record, change in list(zip(one.records, one.changes, strict=True))[
+                max(ends.get(name, 0) if topic_id == self.topic_id else 0, one.first) :
+            ]
         )
 
     @property
@@ -73,27 +138,33 @@ class Log:
         return {name: len(partition.records) for name, partition in self.partitions.items()}
 
 
+def _topic_id(number: int) -> str:
+    return f"topic-{number}"
+
+
+def _empty(partitions: int) -> dict[TopicPartition, Partition]:
+    return {TopicPartition(TOPIC, number): Partition() for number in range(partitions)}
+
+
 @dataclass
 class Database:
-    """A table with the columns id, note and n, and the records that its connector sends.
-
-    moves a step at a time: each change goes into the log at once. repeats: after a restart the connector sends the last
-    changes again.
-    """
+    """A table with the columns id, note and n, and the connector that sends each of its changes to the log at once."""
 
     log: Log
     scheduler: Scheduler
     keys: int = 24
     rows: dict[int, Row] = field(default_factory=dict)
-    sent: list[tuple[int, bytes | None, tuple[int, Row | None]]] = field(default_factory=list)
+    sent: list[tuple[int, bytes | None, Change]] = field(default_factory=list)
     changes: int = 0
+    columns: list[str] = field(default_factory=list)  # that were added
 
     def change(self) -> None:
         random = self.scheduler.random
         key = random.randrange(self.keys)
         self.changes += 1
         before = self.rows.get(key)
-        after: Row | None = {"id": key, "note": f"n{self.changes}", "n": random.choice([None, self.changes])}
+        new: Row = {"id": key, "note": f"n{self.changes}", "n": random.choice([None, self.changes])}
+        after: Row | None = new | {column: random.choice([None, self.changes]) for column in self.columns}
         if before is not None and random.random() < 0.3:
             after = None
         op = "c" if before is None else "d" if after is None else "u"
@@ -103,14 +174,48 @@ class Database:
             del self.rows[key]
         else:
             self.rows[key] = after
-        payload = {"before": before, "after": after, "op": op, "ts_ms": 1, "source": _SOURCE}
-        self._send(key, json.dumps(payload).encode(), (key, after))
+        self._send(key, _record(op, before, after), (key, after))
         if op == "d" and random.random() < 0.5:
             self._send(key, None, (key, None))  # a tombstone for Kafka's compaction
 
-    def _send(self, key: int, value: bytes | None, change: tuple[int, Row | None]) -> None:
-        self.log.append(key, value, change)
+    def _send(self, key: int, value: bytes | None, change: Change) -> None:
+        if change is TRUNCATE:
+            assert value is not None
+            self.log.append_truncate(value)
+        else:
+            self.log.append(key, value, change)
         self.sent.append((key, value, change))
+
+    def truncate(self) -> None:
+        self.rows.clear()
+        self._send(-1, _record("t", None, None), TRUNCATE)
+
+    def add_column(self) -> None:
+        self.columns.append(f"c{len(self.columns)}")
+
+    def restart_connector(self) -> None:
+        """Send the last changes again: the connector had not stored how far it was."""
+        again = self.sent[-self.scheduler.random.randrange(1, 12) :]
+        for one in again:
+            self._send(*one)
+
+    def read_again(self) -> None:
+        """Send each row as a snapshot's record."""
+        for key, row in sorted(self.rows.items()):
+            self._send(key, _record("r", None, row), (key, row))
+
+    def send_nonsense(self) -> None:
+        """Send a record that nobody can decode."""
+        self.log.append(self.scheduler.random.randrange(self.keys), b'{"op": ', None)
+
+    def create_topic_again(self) -> None:
+        self.log.create_again(len(self.log.partitions))
+        self.sent.clear()
+        self.read_again()
+
+
+def _record(op: str, before: Row | None, after: Row | None) -> bytes:
+    return json.dumps({"before": before, "after": after, "op": op, "ts_ms": 1, "source": _SOURCE}).encode()
 
 
 class LogSource:
@@ -120,13 +225,15 @@ class LogSource:
         self._log = log
         self._scheduler = scheduler
         self._batch_records = batch_records
+        self._topic_id = ""
 
     @property
     def identity(self) -> SourceIdentity:
-        return SourceIdentity("simulated", {TOPIC: "one"})
+        return SourceIdentity("simulated", {TOPIC: self._topic_id})
 
     async def open(self, known: Collection[TopicPartition]) -> frozenset[TopicPartition]:
         await self._ask()
+        self._topic_id = self._log.topic_id
         return frozenset(self._log.partitions)
 
     async def _ask(self) -> None:
@@ -153,7 +260,7 @@ class LogSource:
                 if name not in at:
                     at[name] = partition.first
                     yield self._batch(name, partition, partition.first, 0)
-                if at[name] < partition.first:
+                if not partition.first <= at[name] <= len(partition.records):
                     raise PositionRefused(f"{name}: offset {at[name]} was deleted (simulated)", [])
                 if at[name] < len(partition.records):
                     await self._ask()
@@ -181,6 +288,8 @@ class LogSource:
 
     async def check_identity(self) -> None:
         await self._ask()
+        if self._log.topic_id != self._topic_id:
+            raise PositionRefused(f"{TOPIC} was created again (simulated)", [])
 
     async def deleted_topics(self) -> Collection[str]:
         return ()

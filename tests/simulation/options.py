@@ -27,6 +27,11 @@ ACTORS: Final = (
     "pipeline", "take-over", "zombie", "writer", "second writer", "compaction", "expiry", "orphans", "tags", "branches",
     "alterer", "rescale", "follower", "second follower", "reader",
 )  # fmt: skip
+SOURCE_EVENTS: Final = (
+    "connector restarts", "snapshot is read again", "aborted transactions", "log compaction", "retention",
+    "lost records", "topic is created again", "new partitions", "truncates", "nonsense", "new columns",
+)  # fmt: skip
+"""What happens to the database's table, its connector and its topic."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,7 @@ class Swarm:
     batch_records: int
     interval_ms: int
     writers: int
+    source_events: tuple[str, ...]
     covered: dict[str, str] = field(default_factory=dict)
 
 
@@ -83,6 +89,8 @@ def draw(seed: int, off: frozenset[str] = frozenset()) -> Swarm:
         crash=share("crash", 0, 0, 0.0005, 0.002),
     )
     taking_part = {name for name in ACTORS if random.random() < 0.75} | {"pipeline", "writer"}
+    partitions = random.choice((1, 2, 3))
+    events = _events(Random(f"source {seed}"), partitions)
     return Swarm(
         orders,
         totals,
@@ -93,11 +101,23 @@ def draw(seed: int, off: frozenset[str] = frozenset()) -> Swarm:
         kills=share("kill", 0, 0.3, 1.0),
         actors=frozenset(taking_part - off),
         switch_rate=random.choice((0.05, 0.3, 0.7, 1.0)),
-        partitions=random.choice((1, 2, 3)),
+        partitions=partitions,
         batch_records=random.choice((1, 5, 40)),
         interval_ms=random.choice((500, 5_000, 30_000)),
         writers=random.choice((1, 2)),
+        source_events=tuple(event for event in events if event not in off),
     )
+
+
+def _events(random: Random, partitions: int) -> list[str]:
+    drawn = [event for event in SOURCE_EVENTS if random.random() < 0.4]
+    if random.random() < 0.7:  # these need an operator, and take rows away
+        drawn = [event for event in drawn if event not in ("lost records", "topic is created again")]
+    if "truncates" in drawn and partitions > 1:  # a truncate has no order with records of other partitions
+        drawn.remove("truncates")
+    if "truncates" in drawn and "new partitions" in drawn:
+        drawn.remove("new partitions")
+    return drawn
 
 
 def _common(random: Random) -> dict[str, str]:

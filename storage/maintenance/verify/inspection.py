@@ -87,7 +87,7 @@ def inspect(
     for branch in branches:
         try:
             on_branch = context if branch == context.branch else context.of_branch(branch)
-        except BadInput:  # it has no schema
+        except BadInput:  # it has no schema, or not all of them
             if branch in all_branches(context.io, context.paths):  # otherwise it was deleted meanwhile
                 findings.append(_incomplete(branch))
             continue
@@ -114,7 +114,7 @@ def _incomplete(branch: str) -> Finding:
     return Finding(
         "branch-incomplete",
         f"branch {branch}",
-        "it has no schema, so it can't be read: it is being created, or its creation was interrupted",
+        "it can't be read: it is being created, or its creation was interrupted",
         "If nothing creates it, delete it (`tidelake table branch delete NAME BRANCH`) and create it again",
         Severity.NOTE,
     )

@@ -225,6 +225,29 @@ def test_a_table_is_not_created_over_existing_files(shop: FileSystemCatalog) -> 
     assert shop.list_tables("shop") == ["orders"]
 
 
+def test_a_table_that_another_process_creates_and_writes_to_meanwhile_is_no_leftover(tmp_path: Path) -> None:
+    """The second one has found no schema, and then finds files."""
+    other = FileSystemCatalog(open_file_io(str(tmp_path)), str(tmp_path))
+    other.create_database("shop")
+    table = f"{tmp_path}/shop.db/t"
+
+    def create_and_write(call: Call) -> Fault | None:
+        if (call.name, call.path) == ("list_directory", table):
+            io.fault = lambda _: None
+            other.create_table("shop.t", COLUMNS)
+            other.load("shop.t").io.write(f"{table}/bucket-0/data-1.parquet", b"rows")
+        return None
+
+    io = FaultyFileIO(open_file_io(str(tmp_path)), create_and_write)
+    late = FileSystemCatalog(io, str(tmp_path))
+    late.create_table("shop.t", COLUMNS, if_not_exists=True)
+    assert late.load("shop.t").schema == other.load("shop.t").schema
+    other.drop_table("shop.t")
+    io.fault = create_and_write
+    with pytest.raises(BadInput, match=r"shop\.t already exists"):
+        late.create_table("shop.t", COLUMNS)
+
+
 def test_empty_directories_do_not_prevent_a_creation(tmp_path: Path) -> None:
     """A writer whose table was dropped under it leaves them, on a disk."""
     catalog = FileSystemCatalog(open_file_io(str(tmp_path)), str(tmp_path))
