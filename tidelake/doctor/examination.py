@@ -57,7 +57,7 @@ def checks_of(config: Config) -> list[Check]:
                 "Install the release of aiokafka that the message names",
             ),
             Check("broker", partial(source.check_broker, on), _BROKER_LIMIT_S, _SOURCE),
-            Check("topics", partial(source.check_topics, on), _LIMIT_S, _SOURCE),
+            Check("topics", partial(source.check_topics, on, config.format), _LIMIT_S, _SOURCE),
         ]
     found.append(Check("position", partial(source.check_position, config), _LIMIT_S, _SOURCE))
     format_ = open_format(config.format, config.format_options)

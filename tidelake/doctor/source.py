@@ -15,6 +15,10 @@ from tidelake.storage.base.clock import epoch_ms
 CLOCK_DIFFERENCE_MAX_MS: Final = 5_000
 _RETENTION_SHARE_MAX: Final = 0.5  # of the retention that the oldest unread record may have used up
 _REGISTRY_LIMIT_S: Final = 4.0
+# Formats whose delete is a record of its own before a tombstone of the same key, and whose tombstones delete nothing.
+_DELETES_BEFORE_TOMBSTONES: Final = frozenset(
+    {"debezium-json", "debezium-avro", "debezium-bson", "debezium-cloudevents"}
+)
 
 
 def check_broker(settings: KafkaSettings) -> Findings:
@@ -23,8 +27,10 @@ def check_broker(settings: KafkaSettings) -> Findings:
     return [ok(f"{settings.server_text}: {asyncio.run(reach_broker(settings)):,} brokers")]
 
 
-def check_topics(settings: KafkaSettings) -> Findings:
-    """Read the newest record of each partition. Also compares its time with ours."""
+def check_topics(settings: KafkaSettings, format_: str) -> Findings:
+    """Read the newest record of each partition. Also compares its time with ours, and finds topics whose compaction
+    removes deletes.
+    """
     from tidelake.ingest.sources.kafka.topic_inspection import InspectedTopic, inspect_topics
 
     def remedy(topic: InspectedTopic) -> str:
@@ -52,6 +58,18 @@ def check_topics(settings: KafkaSettings) -> Findings:
                 f"{name}: its newest record is {ahead_ms / 1000:,.0f} s in the future, so this machine's clock or the "
                 f"{whose} is wrong",
                 "Correct the clock (NTP). Until then freshness and lag are wrong by that much",
+            )
+        )
+    compacted = [name for name, topic in topics.items() if topic.is_compacted]
+    if compacted and format_ in _DELETES_BEFORE_TOMBSTONES:
+        others = f" and {len(compacted) - 1:,} more" if len(compacted) > 1 else ""
+        findings.append(
+            warning(
+                f"{compacted[0]}{others}: the topic is compacted (cleanup.policy), which removes the delete before a "
+                "tombstone. A pipeline that is behind then keeps the deleted row",
+                "Set cleanup.policy=delete; or min.compaction.lag.ms above the longest time that the pipeline may be "
+                "behind; or let the connector flatten its records (ExtractNewRecordState, `format: "
+                "debezium-flattened-json`): there a tombstone deletes",
             )
         )
     return findings or [ok(f"{len(topics):,} topics can be read, and no record is from the future")]

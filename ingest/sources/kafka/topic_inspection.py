@@ -50,11 +50,13 @@ class InspectedTopic:
 
     problem: why it can't be read; None if it can
     retention_ms: `retention.ms`; None if it is unlimited, or this user may not know it
+    is_compacted: whether older records of a key are removed; False if this user may not know it
     newest: the times of the newest records, by partition
     """
 
     problem: str | None = None
     retention_ms: int | None = None
+    is_compacted: bool = False
     newest: dict[TopicPartition, RecordTime] = field(default_factory=dict)
 
 
@@ -105,8 +107,10 @@ async def inspect_topics(settings: KafkaSettings) -> dict[str, InspectedTopic]:
         found[name].problem = "this user may not READ it"
     for partition, time in times.items():
         found[partition.topic].newest[partition] = time
-    for name, retention_ms in (await _retention_ms(settings, [n for n in found if found[n].problem is None])).items():
-        found[name].retention_ms = retention_ms
+    for name, values in (await _configurations(settings, [n for n in found if found[n].problem is None])).items():
+        retention_ms = int(values.get("retention.ms") or -1)
+        found[name].retention_ms = retention_ms if retention_ms >= 0 else None
+        found[name].is_compacted = "compact" in (values.get("cleanup.policy") or "")
     return found
 
 
@@ -151,23 +155,24 @@ async def _read_times(consumer: Any, starts: Mapping[Any, int]) -> tuple[dict[To
     return found, refused
 
 
-async def _retention_ms(settings: KafkaSettings, topics: list[str]) -> dict[str, int]:
-    """Return `retention.ms` of the topics that limit it and whose configuration this user may read."""
+async def _configurations(settings: KafkaSettings, topics: list[str]) -> dict[str, dict[str, str | None]]:
+    """Return retention and cleanup of the topics whose configuration this user may read."""
     if not topics:
         return {}
     admin = AIOKafkaAdminClient(**await asyncio.to_thread(client_arguments, settings))
-    found = {}
+    found: dict[str, dict[str, str | None]] = {}
     with suppress(KafkaError):
         try:
             await admin.start()
             answers = await admin.describe_configs(
-                [ConfigResource(ConfigResourceType.TOPIC, name, {"retention.ms": None}) for name in topics]
+                [
+                    ConfigResource(ConfigResourceType.TOPIC, name, {"retention.ms": None, "cleanup.policy": None})
+                    for name in topics
+                ]
             )
             for answer in answers:
                 for _, _, _, name, entries in (resource[:5] for resource in answer.resources):
-                    values = {entry[0]: entry[1] for entry in entries}
-                    if (text := values.get("retention.ms")) is not None and int(text) >= 0:
-                        found[name] = int(text)
+                    found[name] = {entry[0]: entry[1] for entry in entries}
         finally:
             await admin.close()
     return found

@@ -64,3 +64,15 @@ def test_a_missing_topic_a_wrong_clock_and_a_short_retention(
     assert missing.code == 1
     assert "nowhere: there is no such topic" in [one["found"] for one in findings(missing)["topics"]]
     assert [one["status"] for one in findings(missing)["broker"]] == ["ok"]
+
+
+def test_a_compacted_topic_of_a_format_whose_tombstones_delete_nothing_is_a_warning(
+    call: Call, tmp_path: Path, kafka_broker: KafkaBroker
+) -> None:
+    compacted = kafka_broker.create_topic(None, 1, **{"cleanup.policy": "compact"})
+    kafka_broker.send([record(int(time.time() * 1000))], compacted)
+    [found] = findings(doctor(call, tmp_path, kafka_broker, compacted))["topics"]
+    assert (found["status"], found["found"].split(":")[0]) == ("warning", compacted)
+    assert "min.compaction.lag.ms" in found["remedy"]
+    flattened = call("doctor", tmp_path / "shop.yaml", "--json", "--set", "format=debezium-flattened-json")
+    assert [one["status"] for one in findings(flattened)["topics"]] == ["ok"]
