@@ -1,20 +1,21 @@
 """Dead letters as rows of an append table, which can be queried.
 
 Dead letters are committed before any table's position passes their records, under a separate commit user. A record that
-is read again after a crash is recognized by its `id`, and is not written twice.
+is read again after a crash is recognized by its `id`, and is not written twice. A process that takes over may read the
+same records as the one before: who writes second finds the rows of the first.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
 
 from tidelake.checkpoint.offsets import TopicPartition
-from tidelake.errors import BadInput
+from tidelake.errors import BadInput, CommitConflict
 from tidelake.ingest.clock import Clock
 from tidelake.ingest.dead_letters import DeadLetters, dead_letter_id, dead_letter_id_of_line
 from tidelake.ingest.formats.base import DecodeFailure, FailureKind
@@ -25,6 +26,7 @@ from tidelake.storage.commit.commit_message import Committable
 from tidelake.storage.commit.table_commit import TableCommit
 from tidelake.storage.ddl.schema_changes import AddColumn
 from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER
+from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types import STRING
 from tidelake.storage.read.conditions import as_predicate
@@ -71,6 +73,8 @@ table: the table that can't take the record; null if the record's source table h
 _ADDED_COLUMNS: Final = ("timestamp_type", "table")
 
 _OPTIONS: Final = {"bucket": "-1", "deletion-vectors.enabled": "true"}  # a replay marks the rows that it handled
+_ATTEMPTS: Final = 20  # of a commit while other processes of the pipeline write dead letters, too
+_SNAPSHOTS_READ_MAX: Final = 32  # of other pipelines; to look for known rows costs less than more
 _CONFLUENT_MAGIC: Final = 0
 _CONFLUENT_HEADER_BYTES: Final = 5
 
@@ -82,6 +86,7 @@ class DeadLetterTable:
         self._catalog = catalog
         self.name = name
         self._pipeline = pipeline
+        self.commit_user = f"{pipeline}.dead-letters"
 
     @property
     def exists(self) -> bool:
@@ -103,17 +108,24 @@ class DeadLetterTable:
         self._catalog.create_database(self.name.partition(".")[0], if_not_exists=True)
         self._catalog.create_table(self.name, COLUMNS, options=_OPTIONS, if_not_exists=True)
 
-    def append(self, rows: pa.Table) -> None:
-        """Append the rows in one snapshot. The table is created if it doesn't exist."""
+    def append(self, rows: pa.Table, check_base: Callable[[Snapshot | None], None] = lambda _: None) -> int | None:
+        """Append the rows in one snapshot, and return its id. The table is created if it doesn't exist.
+
+        check_base: see `TableCommit.commit`
+        """
         if not self.exists:
             self.create()
         context = self._with_columns_of(rows)
+        commit = TableCommit(context, self.commit_user)
         writer = TableWriter(context)
         try:
             writer.write(rows.select([name for name in COLUMNS.names if name in context.schema.names]))
             messages = writer.prepare_commit()
-            commit = TableCommit(context, f"{self._pipeline}.dead-letters")
-            commit.commit(Committable(BATCH_COMMIT_IDENTIFIER, messages))
+            try:
+                return commit.commit(Committable(BATCH_COMMIT_IDENTIFIER, messages), check_base=check_base)
+            except CommitConflict:
+                commit.abort(messages)
+                raise
         finally:
             writer.abort()
 
@@ -192,8 +204,11 @@ class TableDeadLetters(DeadLetters):
         self._table = table
         self._pipeline = pipeline
         self._rows: list[dict[str, Any]] = []
+        self._seen_id = 0  # others' dead letters up to this snapshot are known
+        self._is_unsure = False  # whether rows in memory may be in the table
 
     def recover(self, resume_offsets: Mapping[TopicPartition, int]) -> None:
+        self._seen_id = self._latest_id()
         least = min(resume_offsets.values(), default=0)
         found = self._table.read(col("offset") >= least, ("topic", "partition", "offset", "id"))
         for row in found.to_pylist():
@@ -233,9 +248,44 @@ class TableDeadLetters(DeadLetters):
 
         Raises the errors of the commit. After an error, no position may pass these records.
         """
-        if self._rows:
-            self._table.append(pa.Table.from_pylist(self._rows, COLUMNS))
+        if self._is_unsure and self._rows:
+            self._leave_out_known()
+        for attempt in range(1, _ATTEMPTS + 1):
+            if not self._rows:
+                break
+            try:
+                snapshot_id = self._table.append(pa.Table.from_pylist(self._rows, COLUMNS), self._check_others)
+                self._seen_id = snapshot_id or self._seen_id
+                break
+            except CommitConflict:
+                self._leave_out_known()
+                if attempt == _ATTEMPTS:
+                    raise
+            except Exception:
+                self._is_unsure = True  # the rows may have been published
+                raise
         self._rows, self._waiting_bytes = [], 0
+
+    def _check_others(self, base: Snapshot | None) -> None:
+        """Raise CommitConflict if another process wrote dead letters of this pipeline that were not looked at."""
+        if base is None or base.id <= self._seen_id:
+            return
+        if base.id - self._seen_id > _SNAPSHOTS_READ_MAX:
+            raise CommitConflict(f"{self._table.name}: others have written a lot, maybe dead letters of this pipeline")
+        snapshots = self._table.open().snapshots
+        since = [base, *(snapshots.find(number) for number in range(self._seen_id + 1, base.id))]
+        if any(one is None or one.commit_user == self._table.commit_user for one in since):
+            raise CommitConflict(f"{self._table.name}: another process wrote dead letters of this pipeline")
+
+    def _leave_out_known(self) -> None:
+        """Forget rows that the table has already."""
+        self._seen_id, self._is_unsure = self._latest_id(), False
+        least = min(row["offset"] for row in self._rows)
+        known = set(self._table.read(col("offset") >= least, ("topic", "partition", "offset", "id"))["id"].to_pylist())
+        self._rows = [row for row in self._rows if row["id"] not in known]
+
+    def _latest_id(self) -> int:
+        return (self._table.open().snapshots.latest_id() or 0) if self._table.exists else 0
 
 
 def _row_of_line(line: str, pipeline: str) -> dict[str, Any]:

@@ -75,7 +75,8 @@ class DeadLetters:
         # For each partition: lines with their offsets, which rise.
         self._waiting: dict[TopicPartition, list[tuple[int, bytes]]] = {}
         self._waiting_bytes = 0
-        self._written: set[bytes] = set()  # digests of earlier runs' dead letters whose records may be read again
+        self._written: set[bytes] = set()  # digests of others' dead letters whose records may be read again
+        self._looked_at = set[str]()  # names of files
 
     def recover(self, resume_offsets: Mapping[TopicPartition, int]) -> None:
         """Read which records are dead letters already.
@@ -87,7 +88,9 @@ class DeadLetters:
         """
         assert self._io is not None
         for entry in self._io.list_directory(self._location):
-            if entry.is_directory or not entry.name.endswith(_SUFFIX) or _is_below(entry.name, resume_offsets):
+            is_file = not entry.is_directory and entry.name.endswith(_SUFFIX) and entry.name not in self._looked_at
+            self._looked_at.add(entry.name)
+            if not is_file or _is_below(entry.name, resume_offsets):
                 continue
             path = f"{self._location}/{entry.name}"
             for line in self._io.read(path).split(b"\n"):
@@ -99,7 +102,7 @@ class DeadLetters:
                         self._written.add(_digest(dead_letter))
 
     def contains(self, batch: RawBatch, failure: DecodeFailure) -> bool:
-        """Return whether an earlier run wrote the record as a dead letter."""
+        """Return whether another run wrote the record as a dead letter."""
         return bool(self._written) and dead_letter_id(batch, failure) in self._written
 
     def add(self, batch: RawBatch, failures: Iterable[DecodeFailure]) -> list[DecodeFailure]:
@@ -138,9 +141,20 @@ class DeadLetters:
         The dead letters stay valid if the checkpoint fails afterwards: records that are read again are recognized.
         """
         if self._waiting:
-            with env.ThreadPoolExecutor(min(len(self._waiting), _WRITE_PARALLELISM), "dead-letters") as threads:
-                list(threads.map(self._write, self._waiting))
+            self._leave_out_known()
+            with env.ThreadPoolExecutor(_WRITE_PARALLELISM, "dead-letters") as threads:
+                list(threads.map(self._write, list(self._waiting)))
         self._waiting, self._waiting_bytes = {}, 0
+
+    def _leave_out_known(self) -> None:
+        """Forget lines that a process which took over, or the one before, has written meanwhile."""
+        self.recover({partition: lines[0][0] for partition, lines in self._waiting.items()})
+        if self._written:
+            for partition, lines in list(self._waiting.items()):
+                kept = [one for one in lines if dead_letter_id_of_line(one[1].decode()) not in self._written]
+                self._waiting[partition] = kept
+                if not kept:
+                    del self._waiting[partition]
 
     def _write(self, partition: TopicPartition) -> None:
         dead_letters = self._waiting[partition]
@@ -150,6 +164,8 @@ class DeadLetters:
         # The file is created atomically, because `recover` reads every file that it finds.
         assert self._io is not None
         self._io.create_if_absent(path, b"".join(line for _, line in dead_letters))
+        self._looked_at.add(path.rpartition("/")[2])
+        del self._waiting[partition]  # also if that of another one fails
 
 
 class _RateLimitedLog:

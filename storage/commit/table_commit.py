@@ -106,14 +106,27 @@ class TableCommit:
         """The newest known snapshot of the table, including its own commits. Reads nothing."""
         return self._publisher.known_latest
 
-    def commit(self, committable: Committable, operation: str | None = None) -> int | None:
+    def commit(
+        self,
+        committable: Committable,
+        operation: str | None = None,
+        *,
+        check_base: Callable[[Snapshot | None], None] = lambda _: None,
+    ) -> int | None:
         """Commit the written files, then the compacted ones: one or two snapshots.
 
         An identifier without files makes an empty snapshot, which records the identifier as done. A batch commit
         without files makes none (option `snapshot.ignore-empty-commit`).
 
         operation: the `operation` of the first snapshot
+        check_base: called at each attempt with the snapshot that the first one builds on; CommitConflict prevents it
         """
+
+        def rows_on(base: Snapshot | None) -> CommitChanges:
+            assert rows is not None
+            check_base(base)
+            return rows
+
         ignores_empty = self._ignores_empty(committable.identifier)
         changes = commit_changes(committable.messages, self._table_bucket, ignore_empty=ignores_empty)
         rows = next((change for change in changes if change.kind is not CommitKind.COMPACT), None)
@@ -124,7 +137,7 @@ class TableCommit:
         self.rows_snapshot_id = None
         result: CommitResult | None = None
         if rows is not None:
-            request = CommitRequest(committable, always(rows), adds_rows=True, operation=operation)
+            request = CommitRequest(committable, rows_on, adds_rows=True, operation=operation)
             result = self._publisher.publish(request, compaction)
             self.rows_snapshot_id = result.snapshot.id
         if compaction is not None and (result is None or not result.is_already_committed):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,15 +13,17 @@ import pyarrow as pa
 import pytest
 
 from tests.ingest.pipeline.fakes import raw_batch
-from tests.support.faulty_file_io import FaultyFileIO
+from tests.support.faulty_file_io import Fault, FaultyFileIO
 from tidelake.checkpoint.offsets import TopicPartition
-from tidelake.errors import CorruptFile
+from tidelake.errors import CorruptFile, TidelakeError
 from tidelake.ingest import dead_letters
 from tidelake.ingest.clock import SystemClock
+from tidelake.ingest.dead_letter_table import DeadLetterTable, TableDeadLetters
 from tidelake.ingest.dead_letters import DeadLetters
 from tidelake.ingest.formats.base import DecodeFailure, FailureKind
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.storage.base.logs import FIELDS
+from tidelake.storage.catalog.filesystem import FileSystemCatalog
 from tidelake.storage.fileio.local import LocalFileIO
 
 LOG = TopicPartition("log", 0)
@@ -211,3 +214,71 @@ def test_only_some_of_many_dead_letters_are_logged_with_the_count_of_the_others(
     reported = [getattr(record, FIELDS) for record in caplog.records]
     assert [(event["offset"], event["unlogged_before"]) for event in reported] == [(0, 0), (10_000, 2), (25_000, 1)]
     assert {event["kept_in"] for event in reported} == {str(folder)}
+
+
+# ---------------------------------------------------------------- two processes, while one takes over from the other
+
+
+@pytest.fixture(params=["file", "table"])
+def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], DeadLetters]:
+    def in_table() -> DeadLetters:
+        catalog = FileSystemCatalog(LocalFileIO(), str(tmp_path))
+        kept = TableDeadLetters(DeadLetterTable(catalog, "ops.failed", "p"), "p")
+        kept.recover({})
+        return kept
+
+    return in_table if request.param == "table" else lambda: open_dead_letters(tmp_path / "p.dead-letters")
+
+
+def offsets_kept(root: Path) -> list[object]:
+    """The offsets of the dead letters in files, and in the table."""
+    catalog = FileSystemCatalog(LocalFileIO(), str(root))
+    rows = DeadLetterTable(catalog, "ops.failed", "p").read()["offset"].to_pylist()
+    return sorted([*rows, *(line["offset"] for line in written(root / "p.dead-letters"))])
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [([7], [7]), ([7], [7, 8]), ([7, 8], [8]), ([7], [8])], ids=["same", "more", "less", "others"]
+)
+def test_what_the_other_process_wrote_meanwhile_is_not_written_again(
+    opened: Callable[[], DeadLetters], first: list[int], second: list[int], tmp_path: Path
+) -> None:
+    """Both have read the same records, before one of them wrote its dead letters."""
+    offsets = [7, 8]
+    before, after = opened(), opened()
+    for kept, failed in ((before, first), (after, second)):
+        kept.add(raw_batch(offsets, [b"v", b"w"]), [failure(offsets.index(offset), offset) for offset in failed])
+    before.flush()
+    after.flush()
+    assert offsets_kept(tmp_path) == sorted({*first, *second})
+    after.add(raw_batch([9], [b"x"]), [failure(0, 9)])
+    after.flush()
+    assert offsets_kept(tmp_path) == sorted({*first, *second, 9})
+
+
+@pytest.mark.parametrize("fault", [Fault.BEFORE, Fault.AFTER])
+def test_files_whose_write_failed_are_written_once_in_the_end(fault: Fault, tmp_path: Path) -> None:
+    """Each partition has its file; one of them fails."""
+    io = FaultyFileIO(LocalFileIO())
+    kept = DeadLetters(io, str(tmp_path / "p.dead-letters"))
+    for partition in (0, 1):
+        kept.add(raw_batch([partition], [b"v"], partition=partition), [failure(0, partition)])
+    io.fault = lambda call: fault if call.file_name.startswith("log-1-") else None
+    with suppress(OSError):
+        kept.flush()
+    io.fault = lambda _: None
+    kept.flush()
+    assert offsets_kept(tmp_path) == [0, 1]
+
+
+def test_rows_whose_commit_had_no_answer_are_not_written_again(tmp_path: Path) -> None:
+    io = FaultyFileIO(LocalFileIO())
+    kept = TableDeadLetters(DeadLetterTable(FileSystemCatalog(io, str(tmp_path)), "ops.failed", "p"), "p")
+    kept.add(raw_batch([7], [b"v"]), [failure(0, 7)])
+    io.fault = lambda call: Fault.AFTER if call.file_name == "snapshot-1" and call.name == "create_if_absent" else None
+    with suppress(TidelakeError, OSError):
+        kept.flush()
+    assert offsets_kept(tmp_path) == [7]
+    io.fault = lambda _: None
+    kept.flush()
+    assert offsets_kept(tmp_path) == [7]

@@ -162,7 +162,8 @@ def connector(lake: Lake) -> None:
                 log.retain(name, reached)
             case "lost records":
                 log.has_lost = True
-                log.retain(name, random.randint(reached, len(log.partitions[name].records)))
+                end = len(log.partitions[name].records)
+                log.retain(name, random.randint(min(reached, end), end))
             case "topic is created again":
                 source.create_topic_again()
             case "new partitions":

@@ -76,7 +76,7 @@ class Log:
         if key not in self._routes:
             self._routes[key] = list(self.partitions)[zlib.crc32(keys) % len(self.partitions)]
         partition = self.partitions[self._routes[key]]
-        if change is None:
+        if change is None and value is not None:
             partition.poisoned.add(len(partition.records))
         self._add(partition, (keys, value), change)
 
@@ -154,7 +154,7 @@ class Database:
     scheduler: Scheduler
     keys: int = 24
     rows: dict[int, Row] = field(default_factory=dict)
-    sent: list[tuple[int, bytes | None, Change]] = field(default_factory=list)
+    sent: list[tuple[int, bytes | None, Change | None]] = field(default_factory=list)
     changes: int = 0
     columns: list[str] = field(default_factory=list)  # that were added
 
@@ -176,9 +176,9 @@ class Database:
             self.rows[key] = after
         self._send(key, _record(op, before, after), (key, after))
         if op == "d" and random.random() < 0.5:
-            self._send(key, None, (key, None))  # a tombstone for Kafka's compaction
+            self._send(key, None, None)  # a tombstone for Kafka's compaction
 
-    def _send(self, key: int, value: bytes | None, change: Change) -> None:
+    def _send(self, key: int, value: bytes | None, change: Change | None) -> None:
         if change is TRUNCATE:
             assert value is not None
             self.log.append_truncate(value)
