@@ -26,7 +26,7 @@ from tidelake.checkpoint.recovery_options import (
 )
 from tidelake.checkpoint.routing import Routing
 from tidelake.checkpoint.table_state import MISSING_TABLE, TableState
-from tidelake.errors import BadInput, CorruptFile, TableUnusable
+from tidelake.errors import BadInput, CorruptFile, PositionRefused, TableUnusable
 from tidelake.ingest.pipeline.progress_tracker import ProgressFile
 from tidelake.ingest.pipeline.recovery_flags import RecoveryFlags
 from tidelake.ingest.quarantine.own_position import JoinedLog, join_log
@@ -40,6 +40,7 @@ from tidelake.ingest.tables.table_sink import TableSink
 from tidelake.storage.base.threads import IO_THREADS_MAX, map_uncancellable
 
 _TABLES_AT_ONCE: Final = IO_THREADS_MAX
+_LOOKS_MAX: Final = 3  # until a refusal counts although other processes commit
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +102,7 @@ class PipelineRecovery:
         self._unreadable: dict[str, Exception] = {}
         self._logs: Mapping[str, RecordLog] = {}
         self._joined: dict[str, JoinedLog] = {}
+        self._seen: dict[str, TableState] = {}  # when the tables were last looked at
         self._source = source
         self._router = router
         self._sinks = sinks
@@ -132,12 +134,25 @@ class PipelineRecovery:
         Raises PositionRefused with the recovery options, and BadInput for a flag of a table that is not refused.
         """
         self._flags = flags
+        for _ in range(_LOOKS_MAX - 1):
+            try:
+                return await self._recover()
+            except PositionRefused:
+                # Another process may commit, and retention delete what that has read, while this one looks.
+                seen = self._seen
+                now = await self._table_states()
+                if all(table in now and _owners(now[table]) == _owners(seen[table]) for table in seen):
+                    raise
+        return await self._recover()
+
+    async def _recover(self) -> RecoveredPipeline:
         progress = IdleProgress() if self._progress is None else await asyncio.to_thread(self._progress.read)
         self._logs, self._joined, self._unreadable = {}, {}, {}
         if self._quarantine is not None:
             self._logs = await asyncio.to_thread(self._quarantine.open_logs, self._router.tables)
             self._unreadable = dict(self._quarantine.tables.unreadable)
         table_states = await self._table_states()
+        self._seen = dict(table_states)
         recovered_tables = dict[str, RecoveredTable]()
         for table, seen in list(table_states.items()):
             try:
@@ -392,6 +407,11 @@ def _lineage(table_state: TableState) -> SourceLineage:
     """Return the lineage of the rows that this pipeline and others have written."""
     newest = sorted([*table_state.own[:1], *table_state.newest_of_others], key=lambda one: one.id)
     return SourceLineage.joined(one.properties for one in newest)
+
+
+def _owners(seen: TableState) -> tuple[object, ...]:
+    """Return what a refusal of the table's position depends on."""
+    return seen.created_ms, seen.own[:1], seen.newest_of_others, seen.consumer_snapshot_id
 
 
 def _moved_row_files(table_state: TableState) -> frozenset[str]:
