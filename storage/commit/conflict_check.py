@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tidelake.errors import CommitConflict, HistoryExpired
+from tidelake.errors import BadInput, CommitConflict, HistoryExpired
 from tidelake.storage.commit.commit_changes import CommitChanges
 from tidelake.storage.commit.commit_message import CommitMessage
 from tidelake.storage.commit.commit_request import CommitRequest
@@ -58,6 +58,7 @@ from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.bucketing import Bucketing, BucketMode, bucket_mode
 from tidelake.storage.model.format import POSTPONE_BUCKET, CommitKind, FileKind
 from tidelake.storage.model.messages import rewrite_command, set_type
+from tidelake.storage.model.options.option_changes import check_altered_with_rows
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types import nullable
@@ -87,6 +88,7 @@ class ConflictCheck:
         self._key_types = [f.type for f in context.schema.key_fields]
         self._rules = ConcurrencyRules.of(context.schema, context.options)
         self._has_one_key_type = False  # until it is known
+        self._checked = context.schema  # options up to this one could change under the writer's rows
         self._drops_duplicates = context.options.discard_duplicate_files
         self._has_one_index_file_a_bucket = bucket_mode(context.schema, context.options) is not BucketMode.UNAWARE
         self._others = ConcurrentWrites(context.snapshots, self._delta_entries, own, context.name)
@@ -108,6 +110,7 @@ class ConflictCheck:
         changes = request.changes(base)
         if schema_id != self.context.schema.id and request.adds_rows:
             self._check_keys(schema_id)
+            self._check_options(schema_id)
         if not self._has_one_key_type:
             self._check_rewrite_is_finished(changes, base)
         self._check_since_base(request, base, schema_id)
@@ -136,6 +139,25 @@ class ConflictCheck:
                 "old ones can't be added. Nothing was published. Load the table again, open a new writer, and write "
                 "the uncommitted rows again"
             )
+
+    def _check_options(self, schema_id: int) -> None:
+        """Check that since the writer was opened only such options were changed as may change in a table with rows.
+
+        A table without rows may get any other: then rows of the old ones would join those of the new ones.
+        """
+        before = self._checked if self._checked.id > self.context.schema.id else self.context.schema
+        for number in range(before.id + 1, schema_id + 1):
+            after = self.context.schemas.get(number)
+            try:
+                check_altered_with_rows(before.options, after.options)
+            except BadInput as error:
+                raise CommitConflict(
+                    f"{self.context.name}: the table was altered while it had no rows, and this writer was opened "
+                    f"before ({error}). Nothing was published. Load the table again, open a new writer, and write the "
+                    "uncommitted rows again"
+                ) from error
+            before = after
+        self._checked = before
 
     def _check_rewrite_is_finished(self, changes: CommitChanges, base: Snapshot | None) -> None:
         """Check that the table keeps no files whose keys have other types than those of the new ones.

@@ -144,6 +144,25 @@ def check_option_change(options: Mapping[str, str], key: str, new: str | None, *
             raise BadInput(f"option {key}: with pk-clustering-override, files are sorted by it; create another table")
 
 
+def check_altered_with_rows(old: Mapping[str, str], new: Mapping[str, str]) -> None:
+    """Raise BadInput if no order of changes leads from the old options to the new ones in a table with rows."""
+    options, left = dict(old), {key for key in (*old, *new) if old.get(key) != new.get(key)}
+    while left:
+        refusal: BadInput | None = None
+        for key in sorted(left):
+            try:
+                check_option_change(options, key, new.get(key), has_snapshots=True)
+            except BadInput as error:
+                refusal = refusal or error
+                continue
+            left.discard(key)
+            options = {k: v for k, v in {**options, key: new.get(key)}.items() if v is not None}
+            break
+        else:
+            assert refusal is not None
+            raise refusal
+
+
 def _check_highest_level(key: str, stored: Mapping[str, str], changed: Mapping[str, str]) -> None:
     """Raise BadInput if the highest level would rise in a table whose changelog is made of what arrives there.
 
