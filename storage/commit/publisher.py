@@ -389,14 +389,21 @@ class Publisher:
             created = [first.snapshot, second.snapshot] if is_created else [first.snapshot]
             confirmed = commit.confirm(first.base, created)
         except Exception as error:
-            ahead.error = error
+            if is_created:
+                ahead.error = error
+            else:
+                self._drop_ahead(second)
             raise
         ahead.is_committed = len(confirmed) > 1
         if not ahead.is_committed:
-            self._ahead = None
-            self._in_doubt.discard(second.snapshot.uuid)
-            self._delete_files([second])
+            self._drop_ahead(second)
         return bool(confirmed)
+
+    def _drop_ahead(self, second: PreparedSnapshot) -> None:
+        """Forget what was done ahead: another snapshot has its id, or it was withdrawn."""
+        self._ahead = None
+        self._in_doubt.discard(second.snapshot.uuid)
+        self._delete_files([second])
 
     def _take_ahead(self, request: CommitRequest) -> _Ahead | None:
         """Return what was done ahead for this request."""

@@ -209,6 +209,7 @@ def writer_of(user: str, table: str) -> Callable[[Lake, Process, FileIO], None]:
                         break
                     except CommitOutcomeUnknown:
                         lake.covered["unknown outcome, writer"] += 1
+                        lake.store.disturbed.add(process.name)  # nothing is deleted then
                         lake.pause(random.choice((100, 5_000)))
                 lake.scheduler.yield_now()  # the auditor may not have looked yet
                 if (user, identifier) not in audited.committed:
