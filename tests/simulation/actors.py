@@ -15,7 +15,7 @@ import pyarrow as pa
 import tidelake
 from tests.simulation.auditor import DEAD_LETTERS, AuditedTable, Finding, Values, apply_change
 from tests.simulation.event_loop import run_coroutine
-from tests.simulation.log import LogSource
+from tests.simulation.log import ORDERS, LogSource
 from tests.simulation.scheduler import Process
 from tidelake.catalog import Catalog
 from tidelake.errors import (
@@ -37,7 +37,6 @@ from tidelake.storage.fileio.base import FileIO
 if TYPE_CHECKING:
     from tests.simulation.lake import Lake
 
-ORDERS: Final = "shop.orders"
 TOTALS: Final = "shop.totals"
 COLUMNS: Final = pa.schema(
     [pa.field("id", pa.int64(), nullable=False), pa.field("note", pa.string()), pa.field("n", pa.int64())]
@@ -51,7 +50,7 @@ pipeline: shop
 source: {{type: change-log-folder, path: /unused}}
 checkpoint: {{interval_ms: {interval_ms}}}
 errors: {errors}
-tables: [{{name: shop.orders, match: shop.public.orders}}]
+tables: [{tables}]
 """
 
 _ALTERED: Final = (
@@ -97,9 +96,11 @@ def catalog_of(lake: Lake, io: FileIO) -> Catalog:
 def pipeline(lake: Lake, process: Process, io: FileIO) -> None:
     """`tidelake ingest run`, until it is fenced or killed."""
     errors = f"{{tolerance: all, dead_letters: {{table: {DEAD_LETTERS}}}}}" if lake.has_nonsense else "{}"
-    text = CONFIG.format(warehouse=lake.warehouse, interval_ms=lake.swarm.interval_ms, errors=errors)
+    names = lake.database.tables
+    tables = ", ".join(f"{{name: {name}, match: {name.replace('shop.', 'public.')}}}" for name in names)
+    text = CONFIG.format(warehouse=lake.warehouse, interval_ms=lake.swarm.interval_ms, errors=errors, tables=tables)
     config = parse_config(text, "shop.yaml", (), {}, "shop")
-    flags = parse_recovery_flags([ORDERS] if lake.accepts_gap else [], [], [], [ORDERS])
+    flags = parse_recovery_flags(sorted(lake.accepts_gap), [], [], names)
     source = lambda: LogSource(lake.log, lake.scheduler, lake.swarm.batch_records)  # noqa: E731
     built = build_pipeline(config, flags, io=io, open_source=source)
 
@@ -110,14 +111,11 @@ def pipeline(lake: Lake, process: Process, io: FileIO) -> None:
 
     try:
         run_coroutine(lake.scheduler, process, lake.kit.ThreadPoolExecutor(6, "asyncio"), run())
-    except PositionRefused:
-        if not lake.log.has_lost:
-            raise
-        lake.accepts_gap = True
+    except PositionRefused as error:
+        lake.accepts_gap |= {name for name in names if f"--accept-gap {name}" in str(error)}
         raise
-    except BadInput as error:
-        if lake.accepts_gap and "--accept-gap" in str(error):
-            lake.accepts_gap = False  # another start has accepted it
+    except BadInput as error:  # another start has accepted it
+        lake.accepts_gap -= {name for name in names if f"--accept-gap {name}" in str(error)}
         raise
     finally:
         lake.stops.pop(process, None)
@@ -148,7 +146,8 @@ def connector(lake: Lake) -> None:
         lake.covered[event] += 1
         lake.scheduler.note_of(lake.world, event)
         name = random.choice(list(log.partitions))
-        reached = lake.auditor.tables[ORDERS].ends.get(name, 0)
+        tables = [lake.auditor.tables[table] for table in source.tables]
+        reached = min(table.ends.get(name, 0) for table in tables)
         match event:
             case "connector restarts":
                 source.restart_connector()
@@ -158,7 +157,7 @@ def connector(lake: Lake) -> None:
                 log.mark(random.randrange(8), random.choice((2, 50)))
             case "log compaction":
                 log.is_to_be_compacted = True
-            case "retention" if lake.auditor.tables[ORDERS].topic_id == log.topic_id:
+            case "retention" if all(table.topic_id == log.topic_id for table in tables):
                 log.retain(name, reached)
             case "lost records":
                 log.has_lost = True
@@ -253,7 +252,7 @@ def _arrow(rows: list[tuple[int, Values | None]]) -> pa.Table:
 
 
 def _any_table(lake: Lake) -> str:
-    return lake.scheduler.random.choice((ORDERS, TOTALS))
+    return lake.scheduler.random.choice((*lake.database.tables, TOTALS))
 
 
 def compaction(lake: Lake, process: Process, io: FileIO) -> None:

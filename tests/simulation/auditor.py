@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-from tests.simulation.log import TOPIC, TRUNCATE, Log
+from tests.simulation.log import TOPIC, TRUNCATES, Log, table_of
 from tests.simulation.scheduler import Process, Scheduler
 from tests.simulation.store import ObjectStore, StoreClient
 from tidelake.checkpoint.epoch import EPOCH_PROPERTY
@@ -301,15 +301,15 @@ class Auditor:
             elif not is_next or end < reached:
                 self._fail(table, snapshot.id, f"{name} from {start} to {end}, after {reached}")
             for change in partition.changes[reached:end]:
-                if change is TRUNCATE:
+                if change is None or table_of(change) != table.name:
+                    continue
+                if change in TRUNCATES.values():
                     table.from_log.clear()
                     table.truncated_at.add(snapshot.id)
-                elif change is not None:
-                    key, row = change
-                    if row is None:
-                        table.from_log.pop(key, None)
-                    else:
-                        table.from_log[key] = (row["note"], row["n"])
+                elif change[1] is None:
+                    table.from_log.pop(change[0], None)
+                else:
+                    table.from_log[change[0]] = (change[1]["note"], change[1]["n"])
             table.ends[name] = end
 
     def _names(self, context: TableContext, snapshot: Snapshot) -> tuple[frozenset[str], frozenset[str]]:
@@ -402,7 +402,7 @@ class Auditor:
         problems = verify(context, deep=True)
         if problems:
             raise Finding(f"{table.name}: verify says {[str(problem) for problem in problems[:3]]}")
-        if table.has_log_rows and not self._log.is_read(table.topic_id, table.ends):
+        if table.has_log_rows and not self._log.is_read(table.name, table.topic_id, table.ends):
             raise Finding(f"{table.name}: it ends at {table.ends}, the log at {self._log.ends}")
         missing = table.planned.keys() - table.committed.keys()
         if missing:

@@ -13,10 +13,10 @@ from itertools import count
 from typing import Final
 
 from tests.simulation import actors
-from tests.simulation.actors import ORDERS, TOTALS, may_happen
+from tests.simulation.actors import TOTALS, may_happen
 from tests.simulation.auditor import AuditedTable, Auditor, Finding, Rows, newest
 from tests.simulation.environment import installed
-from tests.simulation.log import Database, Log
+from tests.simulation.log import CUSTOMERS, ORDERS, Database, Log
 from tests.simulation.options import Swarm, draw
 from tests.simulation.scheduler import START_NS, Deadlock, Process, Scheduler, SimulatedThread
 from tests.simulation.store import ObjectStore, StoreClient, StoreFaults
@@ -85,14 +85,15 @@ class Lake:
         self.warehouse = f"memory://lake-{next(_runs):08d}/w"
         self.store = ObjectStore(scheduler)
         self.log = Log.with_partitions(swarm.partitions)
-        self.database = Database(self.log, scheduler)
+        tables = (ORDERS,) if swarm.customers is None else (ORDERS, CUSTOMERS)
+        self.database = Database(self.log, scheduler, tables)
         self.auditor = Auditor(scheduler, self.store, self.warehouse, self.log)
         self.is_ending = False
         self.stops: dict[Process, Callable[[], None]] = {}
         self.pipelines: dict[Process, Pipeline] = {}
         self.writers: dict[tuple[str, str], list[int]] = {}
         self.rescales: dict[str, int] = {}  # tables whose rescale may be unfinished, with the number of buckets
-        self.accepts_gap = False  # the operator, at the next start
+        self.accepts_gap = set[str]()  # the operator, of these tables at the next start
         self.copies: dict[str, dict[str, tuple[Rows, str | None, int]]] = {}  # with position and last snapshot seen
         self.records = 0
         self.values = 0
@@ -136,9 +137,7 @@ class Lake:
 
     def pairs(self) -> Counter[str]:
         """Return which option met which actor, and which fault."""
-        tables = {
-            f"{key}={value}" for options in (self.swarm.orders, self.swarm.totals) for key, value in options.items()
-        }
+        tables = {f"{key}={value}" for options in self.swarm.options.values() for key, value in options.items()}
         met = {*self.swarm.actors, *self.swarm.source_events, *(fault.rpartition(" ")[0] for fault in self.store.tried)}
         return Counter(f"{option} × {other}" for option in sorted(tables) for other in sorted(met))
 
@@ -196,8 +195,8 @@ class Lake:
 
     def _is_read(self) -> bool:
         is_written = all(thread.name not in ("database", "connector") for thread in self.world.threads)
-        orders = self.auditor.tables[ORDERS]
-        return is_written and self.log.is_read(orders.topic_id, orders.ends)
+        tables = [self.auditor.tables[name] for name in self.database.tables]
+        return is_written and all(self.log.is_read(table.name, table.topic_id, table.ends) for table in tables)
 
     def _trouble(self) -> None:
         """Kill processes, stop some for a while, and start a second pipeline beside the first."""
@@ -246,10 +245,11 @@ class Lake:
             io = StoreClient(self.store, self.auditor.process, is_quiet=True)
             catalog = Catalog(FileSystemCatalog(io, self.warehouse))
             catalog.create_database("shop")
-            for name, options in ((ORDERS, self.swarm.orders), (TOTALS, self.swarm.totals)):
+            for name, options in self.swarm.options.items():
                 catalog.create_table(name, actors.COLUMNS, primary_key=["id"], options=options)
 
-        self.auditor.add(AuditedTable(ORDERS, self.swarm.orders, newest, has_log_rows=True))
+        for name in self.database.tables:
+            self.auditor.add(AuditedTable(name, self.swarm.options[name], newest, has_log_rows=True))
         self.auditor.add(AuditedTable(TOTALS, self.swarm.totals, self.swarm.merge))
         self.auditor.run(create)
 
@@ -307,7 +307,7 @@ class Lake:
             left = [process.name for alive in self._alive.values() for process in alive]
             raise Finding(f"a day after the last fault these still run: {left}, read: {self._is_read()}")
         self._raise()
-        for name in (ORDERS, TOTALS):
+        for name in self.swarm.options:
             table = self.auditor.tables[name]
             self.auditor.check_leftovers(table)
             self.auditor.run(partial(self._settle, name))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import zlib
-from collections.abc import AsyncGenerator, Collection, Mapping
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -21,9 +21,12 @@ from tidelake.ingest.sources.source import Earliest, Start
 Row: TypeAlias = dict[str, Any]
 Change: TypeAlias = tuple[int, Row | None]
 """A key, and the row after it. None: it was deleted."""
-TRUNCATE: Final[Change] = (-1, None)
+_SECOND_TABLES_FIRST_KEY: Final = 500
+ORDERS: Final = "shop.orders"
+CUSTOMERS: Final = "shop.customers"
+TRUNCATES: Final[Mapping[str, Change]] = {ORDERS: (-1, None), CUSTOMERS: (-2, None)}
 TOPIC: Final = "shop.public.orders"
-_SOURCE: Final = {"connector": "postgresql", "name": "shop", "db": "shop", "schema": "public", "table": "orders"}
+_SOURCE: Final = {"connector": "postgresql", "name": "shop", "db": "shop", "schema": "public"}
 _POLL_S: Final = 0.5
 
 
@@ -80,10 +83,10 @@ class Log:
             partition.poisoned.add(len(partition.records))
         self._add(partition, (keys, value), change)
 
-    def append_truncate(self, value: bytes) -> None:
+    def append_truncate(self, value: bytes, change: Change) -> None:
         """Add a record without a key. There must be one partition: others would have no order with it."""
         (partition,) = self.partitions.values()
-        self._add(partition, (None, value), TRUNCATE)
+        self._add(partition, (None, value), change)
 
     def _add(self, partition: Partition, record: tuple[bytes | None, bytes | None], change: Change | None) -> None:
         partition.records.append(record)
@@ -123,10 +126,10 @@ class Log:
         self._routes = {}
         self.has_lost = True
 
-    def is_read(self, topic_id: str, ends: Mapping[TopicPartition, int]) -> bool:
-        """Return whether no row comes after these offsets: a tombstone or a marker need not move a table's position."""
+    def is_read(self, table: str, topic_id: str, ends: Mapping[TopicPartition, int]) -> bool:
+        """Return whether the table has no row after these offsets: a marker need not move its position."""
         return all(
-            record is None or record[1] is None or change is None
+            record is None or change is None or table_of(change) != table
             for name, one in self.partitions.items()
             for record, change in list(zip(one.records, one.changes, strict=True))[
                 max(ends.get(name, 0) if topic_id == self.topic_id else 0, one.first) :
@@ -136,6 +139,11 @@ class Log:
     @property
     def ends(self) -> dict[TopicPartition, int]:
         return {name: len(partition.records) for name, partition in self.partitions.items()}
+
+
+def table_of(change: Change) -> str:
+    """Return the table whose row it is, or which it truncates."""
+    return CUSTOMERS if change[0] >= _SECOND_TABLES_FIRST_KEY or change is TRUNCATES[CUSTOMERS] else ORDERS
 
 
 def _topic_id(number: int) -> str:
@@ -148,10 +156,11 @@ def _empty(partitions: int) -> dict[TopicPartition, Partition]:
 
 @dataclass
 class Database:
-    """A table with the columns id, note and n, and the connector that sends each of its changes to the log at once."""
+    """A table with the columns id, note and n, or two, and the connector that sends each change to the log at once."""
 
     log: Log
     scheduler: Scheduler
+    tables: Sequence[str] = (ORDERS,)
     keys: int = 24
     rows: dict[int, Row] = field(default_factory=dict)
     sent: list[tuple[int, bytes | None, Change | None]] = field(default_factory=list)
@@ -160,7 +169,7 @@ class Database:
 
     def change(self) -> None:
         random = self.scheduler.random
-        key = random.randrange(self.keys)
+        key = self._some_key()
         self.changes += 1
         before = self.rows.get(key)
         new: Row = {"id": key, "note": f"n{self.changes}", "n": random.choice([None, self.changes])}
@@ -174,21 +183,23 @@ class Database:
             del self.rows[key]
         else:
             self.rows[key] = after
-        self._send(key, _record(op, before, after), (key, after))
+        self._send(key, self._record(op, before, after, (key, after)), (key, after))
         if op == "d" and random.random() < 0.5:
             self._send(key, None, None)  # a tombstone for Kafka's compaction
 
     def _send(self, key: int, value: bytes | None, change: Change | None) -> None:
-        if change is TRUNCATE:
+        if change is not None and change in TRUNCATES.values():
             assert value is not None
-            self.log.append_truncate(value)
+            self.log.append_truncate(value, change)
         else:
             self.log.append(key, value, change)
         self.sent.append((key, value, change))
 
     def truncate(self) -> None:
-        self.rows.clear()
-        self._send(-1, _record("t", None, None), TRUNCATE)
+        change = TRUNCATES[self.scheduler.random.choice(self.tables)]
+        for key in [key for key in self.rows if table_of((key, None)) == table_of(change)]:
+            del self.rows[key]
+        self._send(-1, self._record("t", None, None, change), change)
 
     def add_column(self) -> None:
         self.columns.append(f"c{len(self.columns)}")
@@ -202,20 +213,25 @@ class Database:
     def read_again(self) -> None:
         """Send each row as a snapshot's record."""
         for key, row in sorted(self.rows.items()):
-            self._send(key, _record("r", None, row), (key, row))
+            self._send(key, self._record("r", None, row, (key, row)), (key, row))
 
     def send_nonsense(self) -> None:
         """Send a record that nobody can decode."""
-        self.log.append(self.scheduler.random.randrange(self.keys), b'{"op": ', None)
+        self.log.append(self._some_key(), b'{"op": ', None)
 
     def create_topic_again(self) -> None:
         self.log.create_again(len(self.log.partitions))
         self.sent.clear()
         self.read_again()
 
+    def _some_key(self) -> int:
+        random = self.scheduler.random
+        table = random.choice(self.tables) if len(self.tables) > 1 else ORDERS
+        return random.randrange(self.keys) + (_SECOND_TABLES_FIRST_KEY if table == CUSTOMERS else 0)
 
-def _record(op: str, before: Row | None, after: Row | None) -> bytes:
-    return json.dumps({"before": before, "after": after, "op": op, "ts_ms": 1, "source": _SOURCE}).encode()
+    def _record(self, op: str, before: Row | None, after: Row | None, change: Change) -> bytes:
+        source = _SOURCE | {"table": table_of(change).rpartition(".")[2]}
+        return json.dumps({"before": before, "after": after, "op": op, "ts_ms": 1, "source": source}).encode()
 
 
 class LogSource:

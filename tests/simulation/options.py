@@ -40,6 +40,7 @@ class Swarm:
 
     orders: dict[str, str]
     totals: dict[str, str]
+    customers: dict[str, str] | None
     merge: Merge
     engine: str
     faults: StoreFaults
@@ -54,6 +55,12 @@ class Swarm:
     source_events: tuple[str, ...]
     covered: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def options(self) -> dict[str, dict[str, str]]:
+        """The options of each table."""
+        of_customers = {} if self.customers is None else {"shop.customers": self.customers}
+        return {"shop.orders": self.orders, **of_customers, "shop.totals": self.totals}
+
 
 FAULTS: Final = ("error before", "error after", "late", "slow", "crash", "kill", "unavailable")
 
@@ -67,12 +74,7 @@ def draw(seed: int, off: frozenset[str] = frozenset()) -> Swarm:
         return 0.0 if name in off else drawn
 
     orders, totals = _common(random), _common(random)
-    if random.random() < 0.3:
-        orders["deletion-vectors.enabled"] = "true"
-    producer = random.choice(_PRODUCERS)
-    orders["changelog-producer"] = producer
-    if producer == "full-compaction" and "deletion-vectors.enabled" in orders:
-        del orders["deletion-vectors.enabled"]
+    _draw_changelog(random, orders)
     engine = random.choice(list(_ENGINES))
     options, merge = _ENGINES[engine]
     totals |= options
@@ -94,6 +96,7 @@ def draw(seed: int, off: frozenset[str] = frozenset()) -> Swarm:
     return Swarm(
         orders,
         totals,
+        _customers(Random(f"customers {seed}"), off),
         merge,
         engine,
         faults,
@@ -107,6 +110,24 @@ def draw(seed: int, off: frozenset[str] = frozenset()) -> Swarm:
         writers=random.choice((1, 2)),
         source_events=tuple(event for event in events if event not in off),
     )
+
+
+def _draw_changelog(random: Random, options: dict[str, str]) -> None:
+    if random.random() < 0.3:
+        options["deletion-vectors.enabled"] = "true"
+    producer = random.choice(_PRODUCERS)
+    options["changelog-producer"] = producer
+    if producer == "full-compaction" and "deletion-vectors.enabled" in options:
+        del options["deletion-vectors.enabled"]
+
+
+def _customers(random: Random, off: frozenset[str]) -> dict[str, str] | None:
+    """The options of a second table of the pipeline, or None."""
+    if random.random() < 0.5 or "second table" in off:
+        return None
+    options = _common(random)
+    _draw_changelog(random, options)
+    return options
 
 
 def _events(random: Random, partitions: int) -> list[str]:
