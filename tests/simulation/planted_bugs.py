@@ -13,6 +13,7 @@ from tidelake import table
 from tidelake.checkpoint.fence import EpochFence
 from tidelake.checkpoint.offsets import OffsetRange, SourcePosition
 from tidelake.compaction.merge_tree import changelog_merge, lookup_merge, merge_tree
+from tidelake.ingest.dead_letter_table import TableDeadLetters
 from tidelake.storage.commit import conflict_check
 from tidelake.storage.commit.conflict_check import ConflictCheck
 from tidelake.storage.commit.expire import snapshot_expiry
@@ -164,6 +165,17 @@ def _orphans_without_age(patches: pytest.MonkeyPatch) -> None:
     patches.setattr(table, "clean_orphans", clean)
 
 
+def _dead_letters_dropped(patches: pytest.MonkeyPatch) -> None:
+    def flush(self: TableDeadLetters) -> None:
+        self._rows, self._waiting_bytes = [], 0
+
+    patches.setattr(TableDeadLetters, "flush", flush)
+
+
+def _dead_letters_of_others_unseen(patches: pytest.MonkeyPatch) -> None:
+    patches.setattr(TableDeadLetters, "_check_others", lambda *_: None)
+
+
 PLANTED: Final[dict[str, Plant]] = {
     "no fence": _no_fence,
     "a compaction is not checked against the snapshot": _unchecked_compaction,
@@ -186,6 +198,8 @@ PLANTED: Final[dict[str, Plant]] = {
     "deletion vectors are not read": _vectors_not_read,
     "a follower repeats a snapshot": _follower_repeats,
     "orphans are removed whatever their age": _orphans_without_age,
+    "dead letters are dropped": _dead_letters_dropped,
+    "dead letters that another process writes meanwhile are not looked at": _dead_letters_of_others_unseen,
 }
 
 
