@@ -86,7 +86,14 @@ class Lake:
         self.store = ObjectStore(scheduler)
         self.log = Log.with_partitions(swarm.partitions)
         tables = (ORDERS,) if swarm.customers is None else (ORDERS, CUSTOMERS)
-        self.database = Database(self.log, scheduler, tables)
+        events = swarm.source_events
+        self.database = Database(
+            self.log,
+            scheduler,
+            tables,
+            keys_move="keys move" in events,
+            leaves_out_values="values are left out" in events,
+        )
         self.auditor = Auditor(scheduler, self.store, self.warehouse, self.log)
         self.is_ending = False
         self.stops: dict[Process, Callable[[], None]] = {}

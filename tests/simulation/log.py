@@ -15,12 +15,14 @@ import pyarrow as pa
 from tests.simulation.scheduler import Scheduler
 from tidelake.checkpoint.offsets import OffsetRange, SourceIdentity, TopicPartition
 from tidelake.errors import PositionRefused, SourceUnavailable
-from tidelake.ingest.raw_batch import RawBatch
+from tidelake.ingest.raw_batch import Headers, RawBatch
 from tidelake.ingest.sources.source import Earliest, Start
 
 Row: TypeAlias = dict[str, Any]
 Change: TypeAlias = tuple[int, Row | None]
 """A key, and the row after it. None: it was deleted."""
+Record: TypeAlias = tuple[bytes | None, bytes | None, Headers]
+UNAVAILABLE: Final = "__debezium_unavailable_value"
 _SECOND_TABLES_FIRST_KEY: Final = 500
 ORDERS: Final = "shop.orders"
 CUSTOMERS: Final = "shop.customers"
@@ -32,15 +34,15 @@ _POLL_S: Final = 0.5
 
 @dataclass
 class Partition:
-    """The records of a partition: (key, value), or None for an offset without a record (a transaction's marker, an
-    aborted record, one that compaction removed).
+    """The records of a partition: (key, value, headers). None is an offset without a record: a transaction's marker, an
+    aborted record, one that compaction removed.
 
     changes: what the record of each offset does; None if it does nothing.
     poisoned: the offsets whose record is no Debezium record.
     first: records below were deleted by retention.
     """
 
-    records: list[tuple[bytes | None, bytes | None] | None] = field(default_factory=list)
+    records: list[Record | None] = field(default_factory=list)
     changes: list[Change | None] = field(default_factory=list)
     poisoned: set[int] = field(default_factory=set)
     first: int = 0
@@ -73,22 +75,22 @@ class Log:
     def partitions(self) -> dict[TopicPartition, Partition]:
         return self.topics[self.topic_id]
 
-    def append(self, key: int, value: bytes | None, change: Change | None) -> None:
+    def append(self, key: int, value: bytes | None, change: Change | None, headers: Headers = ()) -> None:
         """Add a record to the partition of its key. Partitions that came later get no keys of older ones."""
-        keys = json.dumps({"id": key}).encode()
+        keys = _key_text(key)
         if key not in self._routes:
             self._routes[key] = list(self.partitions)[zlib.crc32(keys) % len(self.partitions)]
         partition = self.partitions[self._routes[key]]
         if change is None and value is not None:
             partition.poisoned.add(len(partition.records))
-        self._add(partition, (keys, value), change)
+        self._add(partition, (keys, value, headers), change)
 
     def append_truncate(self, value: bytes, change: Change) -> None:
         """Add a record without a key. There must be one partition: others would have no order with it."""
         (partition,) = self.partitions.values()
-        self._add(partition, (None, value), change)
+        self._add(partition, (None, value, ()), change)
 
-    def _add(self, partition: Partition, record: tuple[bytes | None, bytes | None], change: Change | None) -> None:
+    def _add(self, partition: Partition, record: Record, change: Change | None) -> None:
         partition.records.append(record)
         partition.changes.append(change)
         self.records += 1
@@ -146,6 +148,10 @@ def table_of(change: Change) -> str:
     return CUSTOMERS if change[0] >= _SECOND_TABLES_FIRST_KEY or change is TRUNCATES[CUSTOMERS] else ORDERS
 
 
+def _key_text(key: int) -> bytes:
+    return json.dumps({"id": key}).encode()
+
+
 def _topic_id(number: int) -> str:
     return f"topic-{number}"
 
@@ -163,7 +169,9 @@ class Database:
     tables: Sequence[str] = (ORDERS,)
     keys: int = 24
     rows: dict[int, Row] = field(default_factory=dict)
-    sent: list[tuple[int, bytes | None, Change | None]] = field(default_factory=list)
+    keys_move: bool = False
+    leaves_out_values: bool = False
+    sent: list[tuple[int, bytes | None, Change | None, Headers]] = field(default_factory=list)
     changes: int = 0
     columns: list[str] = field(default_factory=list)  # that were added
 
@@ -174,8 +182,13 @@ class Database:
         before = self.rows.get(key)
         new: Row = {"id": key, "note": f"n{self.changes}", "n": random.choice([None, self.changes])}
         after: Row | None = new | {column: random.choice([None, self.changes]) for column in self.columns}
+        if before is not None and self.keys_move and random.random() < 0.2:
+            self._move(key, before)
+            return
         if before is not None and random.random() < 0.3:
             after = None
+        if before is not None and after is not None and self.leaves_out_values and random.random() < 0.5:
+            after["note"] = before["note"]
         op = "c" if before is None else "d" if after is None else "u"
         if before is None and random.random() < 0.1:
             op = "r"
@@ -187,13 +200,28 @@ class Database:
         if op == "d" and random.random() < 0.5:
             self._send(key, None, None)  # a tombstone for Kafka's compaction
 
-    def _send(self, key: int, value: bytes | None, change: Change | None) -> None:
+    def _move(self, key: int, before: Row) -> None:
+        """Change the key of a row, if there is a free one: one event, and two records."""
+        random = self.scheduler.random
+        new_key = self._some_key()
+        if new_key in self.rows or table_of((new_key, None)) != table_of((key, None)):
+            return
+        after = {**before, "id": new_key, "n": random.choice([before["n"], self.changes])}
+        del self.rows[key]
+        self.rows[new_key] = after
+        gone, come = (key, None), (new_key, after)
+        self._send(key, self._record("d", before, None, gone), gone, (("__debezium.newkey", _key_text(new_key)),))
+        self._send(key, None, None)
+        old = (("__debezium.oldkey", _key_text(key)),)
+        self._send(new_key, self._record("c", None, after, come, before), come, old)
+
+    def _send(self, key: int, value: bytes | None, change: Change | None, headers: Headers = ()) -> None:
         if change is not None and change in TRUNCATES.values():
             assert value is not None
             self.log.append_truncate(value, change)
         else:
-            self.log.append(key, value, change)
-        self.sent.append((key, value, change))
+            self.log.append(key, value, change, headers)
+        self.sent.append((key, value, change, headers))
 
     def truncate(self) -> None:
         change = TRUNCATES[self.scheduler.random.choice(self.tables)]
@@ -229,8 +257,14 @@ class Database:
         table = random.choice(self.tables) if len(self.tables) > 1 else ORDERS
         return random.randrange(self.keys) + (_SECOND_TABLES_FIRST_KEY if table == CUSTOMERS else 0)
 
-    def _record(self, op: str, before: Row | None, after: Row | None, change: Change) -> bytes:
-        source = _SOURCE | {"table": table_of(change).rpartition(".")[2]}
+    def _record(
+        self, op: str, before: Row | None, after: Row | None, change: Change, moved: Row | None = None
+    ) -> bytes:
+        """moved: the row under its old key."""
+        source = _SOURCE | {"table": table_of(change).rpartition(".")[2], "lsn": self.changes}
+        known = before or moved
+        if self.leaves_out_values and op in "uc" and known and after and known["note"] == after["note"]:
+            before, after = None, {**after, "note": UNAVAILABLE}  # PostgreSQL's default
         return json.dumps({"before": before, "after": after, "op": op, "ts_ms": 1, "source": source}).encode()
 
 
@@ -297,9 +331,10 @@ class LogSource:
             name.partition,
             offsets,
             offsets,
-            pa.array([key for _, key, _ in records], pa.binary()),
-            pa.array([value for *_, value in records], pa.binary()),
+            pa.array([key for _, key, _, _ in records], pa.binary()),
+            pa.array([value for _, _, value, _ in records], pa.binary()),
             end,
+            {row: headers for row, (*_, headers) in enumerate(records) if headers},
         )
 
     async def check_identity(self) -> None:
