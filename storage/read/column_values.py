@@ -71,7 +71,8 @@ def _remedy(kind: pa.DataType) -> str:
     if pa.types.is_date(kind):
         return "write a date, as in '2026-05-01'"
     if pa.types.is_timestamp(kind):
-        return f"write a time {'with' if kind.tz else 'without'} a time zone, as in '2026-05-01 12:00:00{'Z' * bool(kind.tz)}'"
+        form = ("with", "Z") if kind.tz else ("without", "")
+        return f"write a time {form[0]} a time zone, as in '2026-05-01 12:00:00{form[1]}'"
     if pa.types.is_boolean(kind):
         return "write TRUE or FALSE"
     if is_number_type(kind):

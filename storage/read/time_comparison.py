@@ -1,6 +1,6 @@
 """Compares a column of dates or times with any date or time exactly, as a comparison with a value of its own type.
 
-    DATE < 2026-05-01 12:00   is   DATE <= 2026-05-01         TIMESTAMP(3) > 12:00:00.0005   is   TIMESTAMP(3) > 12:00:00.000
+    DATE < 2026-05-01 12:00   is   DATE <= 2026-05-01         TIME(3) > 12:00:00.0005   is   TIME(3) > 12:00:00.000
 
 Arrow alone can't do this: its cast of a time to a date drops the time of day, and it refuses finer or farther times.
 Times without a time zone are compared as times of UTC.
@@ -26,7 +26,7 @@ def is_time_type(kind: pa.DataType) -> bool:
 
 
 def time_of_text(text: str, kind: pa.DataType) -> pa.Scalar | None:
-    """Return the date or time that a text means beside a column of type `kind`, with all its digits; None if it is none."""
+    """Return the date or time that a text means beside a column of type `kind`; None if it means none."""
     if pa.types.is_time(kind):
         found = _TIME_OF_DAY.fullmatch(text)
         if found is None:
