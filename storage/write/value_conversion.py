@@ -7,8 +7,8 @@ The same rules apply at every depth:
     NOT NULL   a null part is an error if its parent is not null; keys of maps and elements of vectors are never null
     numbers    of any type, if the number does not change: 7.0 for INT, 0.5 for FLOAT, 0.1 for DECIMAL(10, 2)
     times      of any unit, if no digit is lost; not with a zone for a type without one, and no number for a time
-    texts      if Arrow can parse them as the type, rounded for FLOAT and DOUBLE, or as a time of day; any number or time
-               can become a text
+    texts      if Arrow can parse them as the type, or as a time of day, rounded for FLOAT and DOUBLE; any number or
+               time can become a text
 
 Values below a null are ignored. A batch that has the table's types is checked for values that these types can't hold
 but Arrow allows in arrays built from buffers (bytes that are not UTF-8, decimals with too many digits, times outside of
