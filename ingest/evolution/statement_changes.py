@@ -11,10 +11,12 @@ from tidelake.ingest.evolution.behavior import Action, ChangeKind, SchemaBehavio
 from tidelake.ingest.formats.ddl_statements import ColumnStatement
 from tidelake.ingest.formats.types.inferred_types import inferred_type
 from tidelake.ingest.formats.types.mysql_types import mysql_source_type
+from tidelake.ingest.shaping.shaped_columns import ShapedColumns
 from tidelake.ingest.tables.column_types import ColumnTypes
 from tidelake.storage.ddl.schema_changes import AddColumn, DropColumn, RenameColumn, SchemaChange
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types import nullable
+from tidelake.storage.read.condition_text import parse_condition
 
 _RENAME_CYCLE_ERROR: Final = (
     "columns exchange their names. If the record is read again after a crash, it is unknown whether they have been "
@@ -60,6 +62,11 @@ def statement_changes(
             change = AddColumn(new, nullable(types.type_of(new, source, inferred_type(source))))
         elif old not in names:
             continue
+        elif new is not None and types.shape.renamed.get(new) == old:
+            continue  # `rename_columns` follows a statement that was recorded before it was written
+        elif unfollowed := _why_settings_must_follow(statement, types.shape):
+            found.refused = f"{statement}: {unfollowed}"
+            continue
         elif impossible := _why_impossible(statement, statements, names, types):
             action = behavior.action(ChangeKind.DROP_COLUMN if new is None else ChangeKind.RENAME_COLUMN)
             if action is Action.IGNORE:
@@ -88,6 +95,31 @@ def statement_changes(
             names |= {new} if new is not None else set()
             dropped |= {old} if old is not None and new is None else set()
     return found
+
+
+def _why_settings_must_follow(statement: ColumnStatement, shape: ShapedColumns) -> str:
+    """Return which setting still names a column that the source renamed or dropped; "" if none does.
+
+    The table stops even if the configuration ignores the statement: values would come without their mask, rows would
+    stop matching the filter, and a column would stay empty or be dropped.
+    """
+    old, new = statement.old, statement.new
+    assert old is not None
+    is_filtered = shape.filter is not None and old in parse_condition(shape.filter).columns
+    if new is None:
+        return f"`filter` needs {old}. Change `filter`" if is_filtered else ""
+    is_left_out = not shape.takes(new)
+    if is_left_out and shape.kept is None:
+        return f"`drop_columns` leaves out {new}, which is now the name of {old}. Take {new} out of it"
+    setting = "masks" if old in shape.masks else "filter" if is_filtered else "keep_columns" if is_left_out else ""
+    if not setting:
+        return ""
+    kept = f", with {new} in `keep_columns` in place of {old}" if is_left_out else ""
+    too = " and in `keep_columns`" if is_left_out and setting != "keep_columns" else ""
+    return (
+        f"`{setting}` names {old}, not {new}. Write `rename_columns: {{{new}: {old}}}`{kept}; or rename {old} with "
+        f"`tidelake table alter`, and name {new} in `{setting}`{too}"
+    )
 
 
 def _why_impossible(

@@ -182,7 +182,8 @@ def _check_filter(text: str, table: TableContext, made: Collection[str]) -> None
     if absent := sorted(condition.columns - known):
         raise BadInput(
             f"the `filter` of {table.name} names {absent[0]}, which is not a column of its records"
-            f"{did_you_mean(absent[0], columns)}"
+            f"{did_you_mean(absent[0], columns)}. Correct the name, or add the column: with `columns` to a new table, "
+            f"with `{alter_command(table.name, table.location, add_column(absent[0], STRING))}` to this one"
         )
     condition.expression(table.schema.arrow)  # raises BadInput for a value that no value of the column can be
     options = table.options

@@ -104,13 +104,8 @@ class _Shaped:
         renamed = failure_with_table_names(found, self.whole, self.shape.table_name, self._statements)
         if renamed is None:
             return None
-        for statement in renamed.statements:
-            if statement.old in self.shape.masks and statement.new is not None:
-                reason = (
-                    f"column {statement.old} of {self.whole.name} is masked, and was renamed to {statement.new} at the "
-                    f"source. Write `rename_columns: {{{statement.new}: {statement.old}}}`, or mask {statement.new}"
-                )
-                return replace(renamed, reason=reason, statements=(), needed=(), columns=())
+        if reason := self._why_it_stops(found, renamed):
+            return replace(renamed, reason=reason, statements=(), shadow=None, needed=(), columns=())
         known = self.whole.schema.by_name
         if taken := [one.path[0] for one in renamed.needed if one.found is None and one.path[0] in known]:
             reason = (
@@ -120,18 +115,39 @@ class _Shaped:
             return replace(renamed, reason=reason, needed=(), columns=())
         return renamed
 
+    def _why_it_stops(self, found: DecodeFailure, renamed: DecodeFailure) -> str:
+        """Return why values of a renamed column would be unmasked, or no longer left out; "" if they would not."""
+        for statement in renamed.statements:
+            if statement.old in self.shape.masks and statement.new is not None:
+                return (
+                    f"column {statement.old} of {self.whole.name} is masked, and was renamed to {statement.new} at the "
+                    f"source. Write `rename_columns: {{{statement.new}: {statement.old}}}`, or rename {statement.old} "
+                    f"with `tidelake table alter`, and mask {statement.new}"
+                )
+        for statement in (*found.statements, *(found.shadow.statements if found.shadow is not None else ())):
+            if statement.new is not None and statement.old in self.shape.dropped and self.shape.takes(statement.new):
+                return (
+                    f"{self.whole.name} leaves out column {statement.old}, which was renamed to {statement.new} at the "
+                    f"source. Add {statement.new} to `drop_columns`, or take {statement.old} out of it"
+                )
+        return ""
+
     def _statements(self, statements: Sequence[ColumnStatement]) -> tuple[ColumnStatement, ...]:
         """Return the statements with the table's names, without those of columns that the table doesn't take."""
         shape = self.shape
         renamed = (
             ColumnStatement(
                 shape.table_name(one.old) if one.old is not None and shape.takes(one.old) else None,
-                shape.table_name(one.new) if one.new is not None and shape.takes(one.new) else None,
+                # A taken column that is renamed to one that isn't stops the table where the statement is followed.
+                shape.table_name(one.new) if one.new is not None and self._takes_either(one) else None,
                 one.type,
             )
             for one in statements
         )
         return tuple(one for one in renamed if one.old != one.new)
+
+    def _takes_either(self, statement: ColumnStatement) -> bool:
+        return any(name is not None and self.shape.takes(name) for name in (statement.old, statement.new))
 
     # ------------------------------------------------------------ rows
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ import pyarrow.compute as pc
 
 from tidelake.errors import BadInput
 from tidelake.storage.read.number_comparison import as_number, is_number_type, same_comparison
+from tidelake.storage.read.time_comparison import is_time_type, same_time_comparison, time_of_text
 
 
 def known_column(column: str, schema: pa.Schema) -> str:
@@ -40,10 +42,42 @@ def in_type_of_column(operator: str, value: Any, column: str, kind: pa.DataType)
     if number is not None and is_number_type(kind):
         return same_comparison(operator, number, kind)
     given = _as_scalar(value, column, kind)
-    if _is_text(given.type) or not _is_text(kind):  # otherwise Arrow would compare texts with 5 as with "5"
+    same = _same_meaning(operator, given, kind)
+    if same is None:
+        raise BadInput(f"the filter compares column {column!r} ({kind}) with {value!r} ({given.type}); {_remedy(kind)}")
+    return same
+
+
+def _same_meaning(operator: str, given: pa.Scalar, kind: pa.DataType) -> tuple[str, pa.Scalar] | None:
+    if not given.is_valid:
+        return operator, pa.scalar(None, kind)
+    text = given.as_py() if _is_text(given.type) else None
+    if is_time_type(kind):
+        at = given if text is None else time_of_text(text, kind)
+        return None if at is None else same_time_comparison(operator, at, kind)
+    if text is not None or not _is_text(kind):  # otherwise Arrow would compare texts with 5 as with "5"
         with suppress(pa.ArrowException, OverflowError):
             return operator, given.cast(kind)
-    raise BadInput(f"the filter compares column {column!r} ({kind}) with {value!r} ({given.type})")
+    if text is not None and is_number_type(kind):
+        with suppress(InvalidOperation):
+            return same_comparison(operator, Decimal(text), kind)
+    return None
+
+
+def _remedy(kind: pa.DataType) -> str:
+    """Return how a value of this type is written in a condition."""
+    if pa.types.is_time(kind):
+        return "write a time of day, as in '12:30:00'"
+    if pa.types.is_date(kind):
+        return "write a date, as in '2026-05-01'"
+    if pa.types.is_timestamp(kind):
+        form = ("with", "Z") if kind.tz else ("without", "")
+        return f"write a time {form[0]} a time zone, as in '2026-05-01 12:00:00{form[1]}'"
+    if pa.types.is_boolean(kind):
+        return "write TRUE or FALSE"
+    if is_number_type(kind):
+        return "write a number, as in 7 or -1.5"
+    return "write a text, as in 'abc'"
 
 
 def _as_scalar(value: Any, column: str, kind: pa.DataType) -> pa.Scalar:

@@ -83,11 +83,19 @@ def _between(operator: str, below: int, kind: pa.DataType, *, is_nan: bool = Fal
 
     below: the largest value of the type below the number; less than all values if no such value exists.
     """
-    lowest, _, _ = _range(kind)
+    operator, units = nearest_comparison(operator, below, _range(kind)[0], is_nan=is_nan)
+    return operator, _scalar(units, kind)
+
+
+def nearest_comparison(operator: str, below: int, lowest: int, *, is_nan: bool = False) -> tuple[str, int]:
+    """Return (operator, whole number) that holds for the same whole numbers from `lowest` on as a fraction does.
+
+    below: the largest whole number below the fraction; less than `lowest` if the fraction is less than all of them.
+    """
     is_true_of_all = operator == "!=" or (operator in _TRUE_ABOVE and below < lowest and not is_nan)
     if is_true_of_all or operator == "==" or below < lowest or is_nan:
-        return (">=" if is_true_of_all else "<"), _scalar(lowest, kind)
-    return ("<=" if operator in ("<", "<=") else ">"), _scalar(below, kind)
+        return (">=" if is_true_of_all else "<"), lowest
+    return ("<=" if operator in ("<", "<=") else ">"), below
 
 
 def _with_float(operator: str, number: Number, kind: pa.DataType) -> tuple[str, pa.Scalar]:

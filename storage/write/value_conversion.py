@@ -7,7 +7,8 @@ The same rules apply at every depth:
     NOT NULL   a null part is an error if its parent is not null; keys of maps and elements of vectors are never null
     numbers    of any type, if the number does not change: 7.0 for INT, 0.5 for FLOAT, 0.1 for DECIMAL(10, 2)
     times      of any unit, if no digit is lost; not with a zone for a type without one, and no number for a time
-    texts      if Arrow can parse them as the type, rounded for FLOAT and DOUBLE; any number or time can become a text
+    texts      if Arrow can parse them as the type, or as a time of day, rounded for FLOAT and DOUBLE; any number or
+               time can become a text
 
 Values below a null are ignored. A batch that has the table's types is checked for values that these types can't hold
 but Arrow allows in arrays built from buffers (bytes that are not UTF-8, decimals with too many digits, times outside of
@@ -273,6 +274,8 @@ def _converted(column: pa.Array, data_type: AtomicType) -> pa.Array:
         return column
     if pa.types.is_decimal(column.type) and pa.types.is_floating(target):
         converted = column.cast(pa.string()).cast(target)  # a direct cast may miss the nearest number by one
+    elif _is_text(column.type) and pa.types.is_time(target):
+        converted = _times_of_day(column).cast(target, safe=True)
     elif _are_integer_and_decimal(column.type, target):
         converted = column.cast(_WHOLE).cast(target)  # a direct cast requires more digits than the values need
     else:
@@ -281,6 +284,15 @@ def _converted(column: pa.Array, data_type: AtomicType) -> pa.Array:
         _check_same(column, converted)
     _check_values(converted, data_type)
     return converted
+
+
+def _times_of_day(texts: pa.Array) -> pa.Array:
+    """Return the times that texts such as 12:30 or 12:30:00.5 mean. Arrow only parses them behind a date."""
+    behind_date = pc.binary_join_element_wise("1970-01-01", texts.cast(pa.string()), " ")
+    try:
+        return behind_date.cast(pa.timestamp("ns")).cast(pa.time64("ns"))
+    except pa.ArrowInvalid:
+        raise pa.ArrowInvalid("it is not a time of day, as in '12:30:00'") from None
 
 
 def _check_values(column: pa.Array, data_type: AtomicType) -> None:

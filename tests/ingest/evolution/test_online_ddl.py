@@ -184,3 +184,71 @@ def test_exception_stops_only_when_the_shadow_table_replaces_the_table() -> None
         with pytest.raises(RecordRefused, match=r"_orders_gho, a copy of shop\.orders, replaces it.*rename a to c"):
             online.world.run()
     assert online.rows() == [{"id": n, "a": n, "b": n} for n in (1, 2)]
+
+
+NAMED: Final = {
+    "a mask": ("masks: {a: 'null'}", "masks: {a: 'null'}, rename_columns: {c: a}", "mask"),
+    "a filter": ("filter: 'a > 0'", "filter: 'a > 0', rename_columns: {c: a}", "`filter` names a, not c"),
+    "kept columns": (
+        "keep_columns: [id, a]",
+        "keep_columns: [id, c], rename_columns: {c: a}",
+        "`keep_columns` names a, not c",
+    ),
+    "columns to leave out": ("drop_columns: [c]", "rename_columns: {c: a}", "`drop_columns` leaves out c"),
+}
+DIRECT: Final = ("alter table orders rename column a to c",)
+
+
+@pytest.mark.parametrize("mode", ["evolve", "ignore"])
+@pytest.mark.parametrize(
+    "statements", [DIRECT, (GH_OST[1].replace(", DROP COLUMN b", ""), GH_OST[2])], ids=["by hand", "by gh-ost"]
+)
+@pytest.mark.parametrize(("settings", "followed", "reason"), NAMED.values(), ids=NAMED)
+def test_a_column_that_the_settings_name_is_not_renamed_until_they_follow(
+    settings: str, followed: str, reason: str, statements: Sequence[str], mode: str
+) -> None:
+    online = OnlineDdl(INCLUDE % (mode, "canal-json"))
+    world = online.world
+    world.table_settings = f"{settings}, primary_key: [id]"
+    online.row(id=1, a=1)
+    world.run()
+    for statement in statements:
+        online.statement(
+            "_orders_gho" if "_orders_gho" in statement and statement != GH_OST[2] else "orders", statement
+        )
+    online.row(id=2, c=2)
+    with pytest.raises(RecordRefused, match=reason):
+        world.run()
+    assert list(world.columns) == ["id", "a"]
+    world.table_settings = f"{followed}, primary_key: [id]"
+    world.run()
+    kept = [None, None] if "masks" in settings else [1, 2]
+    assert online.rows() == [{"id": 1, "a": kept[0]}, {"id": 2, "a": kept[1]}]
+
+
+def test_a_column_that_is_left_out_stays_out_under_a_new_name() -> None:
+    online = OnlineDdl(INCLUDE % ("evolve", "canal-json"))
+    world = online.world
+    world.table_settings = "drop_columns: [a], primary_key: [id]"
+    online.row(id=1, a=1, b=1)
+    online.statement("orders", DIRECT[0])
+    online.row(id=2, c=2, b=2)
+    with pytest.raises(RecordRefused, match="Add c to `drop_columns`, or take a out of it"):
+        world.run()
+    world.table_settings = "drop_columns: [a, c], primary_key: [id]"
+    world.run()
+    assert online.rows() == [{"id": 1, "b": 1}, {"id": 2, "b": 2}]
+
+
+def test_a_column_of_the_filter_that_the_source_drops_stops_the_table() -> None:
+    online = OnlineDdl(INCLUDE % ("ignore", "canal-json"))
+    world = online.world
+    world.table_settings = "filter: 'a > 0', primary_key: [id]"
+    online.row(id=1, a=1, b=1)
+    online.statement("orders", "alter table orders drop column a")
+    online.row(id=1, b=2)
+    with pytest.raises(RecordRefused, match=r"`filter` needs a\. Change `filter`"):
+        world.run()
+    world.table_settings = "primary_key: [id]"
+    world.run()
+    assert online.rows() == [{"id": 1, "a": None, "b": 2}]

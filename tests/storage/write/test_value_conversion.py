@@ -113,6 +113,9 @@ FAULTS: Final = (
     Fault("a truth made of another number", "BOOLEAN", pa.array([1, 5]), "5 would become True"),
     Fault("a time of the next day", "TIME(3)", times(86_399_999, 86_400_000), "86400000 is not within"),
     Fault("a time of the day before", "TIME(3)", times(0, -1), "-1 is not within"),
+    Fault("a text finer than milliseconds", "TIME(3)", pa.array(["12:30:00.500", "12:30:00.0001"]), "lose data"),
+    Fault("a text after the end of a day", "TIME(3)", pa.array(["12:30", "24:00"]), "not a time of day"),
+    Fault("a text of a time with a zone", "TIME(3)", pa.array(["12:30", "12:30:00Z"]), "not a time of day"),
     Fault("a time finer than milliseconds", "TIME(3)", pa.array([1_000, 1], pa.time64("us")), "lose data"),
     Fault("a moment for a day", "DATE", pa.array([0, 1], pa.timestamp("us")), "would become"),
     Fault("a finer moment", "TIMESTAMP(3)", pa.array([1_000, 1], pa.timestamp("us")), "lose data"),
@@ -384,6 +387,13 @@ def test_a_vector_of_another_length_is_refused(length: int) -> None:
         pytest.param(
             pa.array([date(2024, 2, 29)]), "TIMESTAMP(3)", [datetime(2024, 2, 29)], id="a day is its midnight"
         ),
+        pytest.param(
+            pa.array(["12:30", "23:59:59.999", None, "00:00:00.000000000"]),
+            "TIME(3)",
+            [time(12, 30), time(23, 59, 59, 999_000), None, time(0)],
+            id="texts as times of day",
+        ),
+        pytest.param(pa.array(["12:30"], pa.string_view()), "TIME(3)", [time(12, 30)], id="views as times of day"),
         pytest.param(pa.array([datetime(2024, 2, 29)]), "DATE", [date(2024, 2, 29)], id="midnight is a day"),
         pytest.param(
             pa.array([0], BERLIN),
