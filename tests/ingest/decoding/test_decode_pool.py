@@ -86,6 +86,7 @@ async def test_batches_come_back_in_their_order_from_several_processes() -> None
     check(found, given, tables)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", range(3))
 async def test_a_killed_process_is_replaced_and_nothing_is_lost_or_comes_twice(seed: int, points: Points) -> None:
     chance, tables, given, counts = random.Random(seed), Tables(), batches(150), DecodingCounts()

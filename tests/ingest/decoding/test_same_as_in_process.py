@@ -82,7 +82,7 @@ def assert_processes_decode_alike(
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.exhaustive(kept=3)
+@pytest.mark.exhaustive(kept=2)
 @pytest.mark.parametrize("capture", captures())
 def test_a_capture_is_decoded_alike(capture: str) -> None:
     first, targets, batches = contents(capture)
@@ -91,7 +91,7 @@ def test_a_capture_is_decoded_alike(capture: str) -> None:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.exhaustive(kept=5)
+@pytest.mark.exhaustive(kept=2)
 @pytest.mark.parametrize("name", IN_PROCESSES)
 def test_damaged_records_of_a_format_are_decoded_alike(name: str) -> None:
     chance = random.Random(37)
