@@ -20,6 +20,7 @@ from tidelake.ingest.dead_letters import DeadLetters
 from tidelake.ingest.decoding.decode_pool import DecodePool
 from tidelake.ingest.decoding.process_count import decode_processes
 from tidelake.ingest.decoding.target_numbers import DecoderSetup
+from tidelake.ingest.derived.derived_columns import DerivedColumns
 from tidelake.ingest.evolution.schema_barrier import SchemaBarrier
 from tidelake.ingest.evolution.table_schemas import TableSchemas
 from tidelake.ingest.formats.assumptions import Assumption, assumptions
@@ -441,7 +442,7 @@ def assumed_of_columns(
 ) -> dict[str, list[Assumption]]:
     """Return by table what is assumed about columns if records have no schema.
 
-    The columns are those of the table; if it does not exist, the configured ones.
+    The columns are those of the table that come from records; if it does not exist, the configured ones.
     """
     settings_of = capabilities_of(config.format).connector_settings_of
     if settings_of is None:
@@ -450,7 +451,7 @@ def assumed_of_columns(
 
     def of(table: TableSettings) -> list[Assumption]:
         if (context := contexts.get(table.name)) is not None:
-            fields = context.schema.fields
+            fields = DerivedColumns.of(table, config.format).without_derived_columns(context.schema).fields
         else:
             fields = tuple(DataField(0, name, parse_type(text)) for name, text in table.columns.items())
         return assumptions(fields, table.source_types, None, connector)

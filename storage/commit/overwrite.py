@@ -27,7 +27,7 @@ from tidelake.storage.model.bucketing import Bucketing
 from tidelake.storage.model.format import POSTPONE_BUCKET, CommitKind, FileKind
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
-from tidelake.storage.model.types import DataType, arrow_type
+from tidelake.storage.model.types import DataType, arrow_type, exact_scalar
 
 
 def delete_entries(live: Sequence[ManifestEntry], table_bucket: int, *, drop_stats: bool) -> list[ManifestEntry]:
@@ -65,10 +65,9 @@ def _typed(spec: Mapping[str, Any], types: Mapping[str, DataType], context: Tabl
     typed = {}
     for name, value in spec.items():
         given = None if value == context.options.partition_default_name else value
-        wanted = arrow_type(types[name])
         try:
-            typed[name] = pa.scalar(given).cast(wanted) if isinstance(given, str) else pa.scalar(given, wanted)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, OverflowError) as e:
+            typed[name] = exact_scalar(given, arrow_type(types[name]))
+        except (pa.ArrowException, OverflowError, TypeError, ValueError) as e:
             raise BadInput(
                 f"{context.name}: {value!r} is not a valid value of partition column {name} ({types[name]}): {e}"
             ) from None

@@ -37,7 +37,7 @@ from tidelake.storage.kinds.format_tables.lines import LineWriter, joined
 from tidelake.storage.kinds.format_tables.partition_directories import list_files, list_partitions, partition_location
 from tidelake.storage.model.paths import DataFileNames, file_extension
 from tidelake.storage.model.table import TableContext
-from tidelake.storage.model.types import DataField, arrow_type
+from tidelake.storage.model.types import DataField, arrow_type, exact_scalar
 from tidelake.storage.write.bucket_router import split_by_group
 from tidelake.storage.write.row_converter import RowConverter
 
@@ -234,8 +234,8 @@ def _overwrite_spec(context: TableContext, given: bool | Mapping[str, Any] | Non
             )
         kind = arrow_type(fields[name].type)
         try:
-            found[name] = pa.scalar(value).cast(kind) if isinstance(value, str) else pa.scalar(value, kind)
-        except (pa.ArrowException, TypeError, ValueError) as e:
+            found[name] = exact_scalar(value, kind)
+        except (pa.ArrowException, OverflowError, TypeError, ValueError) as e:
             raise BadInput(
                 f"{context.name}: {value!r} is not a valid value of partition column {name!r}, {kind}"
             ) from e

@@ -7,6 +7,7 @@ from tidelake.storage.model.types.arrow_types import (
     arrow_schema,
     arrow_type,
     description_from_arrow,
+    exact_scalar,
     timestamp_unit,
     type_from_arrow,
 )
@@ -88,6 +89,7 @@ __all__ = [
     "arrow_type",
     "decimal",
     "description_from_arrow",
+    "exact_scalar",
     "field_from_json",
     "field_to_json",
     "inner_types",

@@ -179,3 +179,24 @@ def _type_from_arrow(given: pa.DataType, next_field_id: Callable[[], int], colum
     if pa.types.is_time(given):
         raise BadInput(f"column {column}: Paimon keeps times of day in milliseconds; cast {given} to time32('ms')")
     raise BadInput(f"column {column}: no Paimon type holds Arrow's {given}")
+
+
+def exact_scalar(value: object, kind: pa.DataType) -> pa.Scalar:
+    """Return a value of a caller as a scalar of a type. A text is parsed.
+
+    Raises pa.ArrowException, OverflowError, TypeError or ValueError if the value can't be one, or would change: Arrow
+    alone cuts 1.7 to 1 and a time to its day, drops zones, and takes a number for a date.
+    """
+    if isinstance(value, str):
+        return pa.scalar(value).cast(kind)
+    typed = pa.scalar(value, kind)
+    if not typed.is_valid or pa.types.is_floating(kind):
+        return typed
+    given = value if isinstance(value, pa.Scalar) else pa.scalar(value)
+    if pa.types.is_temporal(given.type) != pa.types.is_temporal(kind):
+        raise pa.ArrowInvalid(f"it is {given.type}, not {kind}")
+    if (getattr(given.type, "tz", None) is None) != (getattr(kind, "tz", None) is None):
+        raise pa.ArrowInvalid("only one of them has a time zone")
+    if typed.cast(given.type, safe=False) != given:
+        raise pa.ArrowInvalid(f"it would become {typed}")
+    return typed

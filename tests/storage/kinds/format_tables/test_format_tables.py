@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,15 @@ def test_a_row_outside_of_the_overwritten_partition_is_refused(lake: tidelake.Ca
     write(table, *FOUR)
     with pytest.raises(tidelake.BadInput, match="hour = 7, but a row is in another partition"):
         write(table, (9, "z", "2026-05-01", 8), overwrite={"hour": 7})
+    assert ids(table) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("overwrite", [{"day": datetime(2026, 5, 1, 12)}, {"day": 20574}, {"hour": 7.5}])
+def test_a_value_that_is_not_exactly_a_partition_s_is_refused(overwrite: Any, lake: tidelake.Catalog) -> None:
+    table = new_table(lake)
+    write(table, *FOUR)
+    with pytest.raises(tidelake.BadInput, match="is not a valid value of partition column"):
+        write(table, (9, "z", "2026-05-01", 7), overwrite=overwrite)
     assert ids(table) == [1, 2, 3, 4]
 
 

@@ -353,6 +353,27 @@ def test_plan_names_the_units_that_are_assumed_for_records_without_a_schema(call
     assert "'timestamp ms'" in shown
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        "deletes: soft, options: {bucket: 1}",
+        "mode: scd2, options: {bucket: 1}",
+        "mode: append",
+        "metadata_columns: [op_ts]",
+        "computed_columns: {day: 'cast(2026-05-01, DATE)'}",
+    ],
+)
+def test_plan_assumes_nothing_about_columns_that_the_pipeline_makes(call: Call, tmp_path: Path, settings: str) -> None:
+    path = write_config(tmp_path, f"{{name: shop.t, columns: {{placed: TIMESTAMP(3)}}, {settings}}}")
+    value = {"source": {"connector": "mysql", "db": "d", "table": "t"}, "op": "c", "after": {"id": 1, "placed": 1}}
+    record = {"topic": "t", "partition": 0, "offset": 0, "timestamp_ms": 1, "headers": []}
+    keyed = {**record, "key": json.dumps({"id": 1}), "value": json.dumps(value)}
+    (tmp_path / "in" / "1.jsonl").write_text(json.dumps(keyed) + "\n")
+    assert call("ingest", "run", path).code == 0
+    (table,) = call("ingest", "plan", path, "--json").document["tables"]
+    assert list(table["assumed_without_schema"]) == ["placed"]
+
+
 @pytest.mark.parametrize(("configured_ms", "limit_ms"), [(120_000, 5_000), (5_001, 5_000), (300, 300)])
 def test_a_plan_waits_only_seconds_for_a_broker(configured_ms: int, limit_ms: int) -> None:
     """A run waits as long as configured; somebody who asks for a plan waits for the answer."""
