@@ -115,6 +115,6 @@ def check_can_bootstrap(context: TableContext) -> None:
     latest = context.snapshots.latest()
     if latest is not None and live_entries(context, latest):
         raise BadInput(
-            f"{context.name} is not empty (snapshot {latest.id}), and a bootstrap only writes the first rows of a table; "
-            "call append() to merge the rows with those of the table, or truncate() it first"
+            f"{context.name} is not empty (snapshot {latest.id}), and a bootstrap only writes the first rows of a "
+            "table; call append() to merge the rows with those of the table, or truncate() it first"
         )

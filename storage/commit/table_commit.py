@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from tidelake.errors import BadInput
+from tidelake.errors import BadInput, CommitConflict
 from tidelake.storage.base import env
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.commit.commit_changes import CommitChanges, commit_changes

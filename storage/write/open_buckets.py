@@ -23,8 +23,8 @@ from tidelake.storage.model.bucketing import Bucketing
 from tidelake.storage.model.format import POSTPONE_BUCKET
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
-from tidelake.storage.write.bucket_files import BucketFiles
 from tidelake.storage.write.bootstrap_writer import BootstrapBucketWriter
+from tidelake.storage.write.bucket_files import BucketFiles
 from tidelake.storage.write.bucket_states import BucketEvent, BucketState, next_state
 from tidelake.storage.write.bucket_writer import BucketWriter, PrimaryKeyBucketWriter
 from tidelake.storage.write.compactor import CompactorFactory, RestoredBucket

@@ -53,8 +53,8 @@ class TableWriter:
     compactor_factory: compacts buckets during writing; None: all runs stay on level 0.
     replaces: commits will overwrite, so the old content of buckets is ignored, and may have another number of buckets.
         New rows are compacted before they are committed, if readers would not see them on level 0.
-    bootstraps: the table is empty, and one commit (`TableCommit.commit_to_empty`) brings its first rows, which go sorted
-        to the highest level. Such a writer takes no deletes, and needs no `compactor_factory`.
+    bootstraps: the table is empty, and one commit (`TableCommit.commit_to_empty`) brings its first rows, which go
+        sorted to the highest level. Such a writer takes no deletes, and needs no `compactor_factory`.
     bucket_assigner: chooses the bucket of each row; None: the assigner of the table's bucket mode.
     restored: the state of the buckets that will be written; None: it is read when the first row arrives.
     known_snapshot: returns the newest snapshot that the writer's commits know of; None if they know none. So the store
