@@ -26,11 +26,14 @@ BUCKETS: Final = {
     "thin files": {"bucket": "1", "data-file.thin-mode": "true"},
     "ORC": {"bucket": "1", "file.format": "orc"},
 }
-SPILLING: Final = {
-    "write-buffer-size": "2 kb",
-    "page-size": "512 b",
-    "sort-spill-threshold": "2",
-}  # a run for each few rows, many passes
+CASES: Final = [
+    pytest.param(options, producer, id=f"{buckets}, {producer}")
+    for buckets, options in BUCKETS.items()
+    for producer in PRODUCERS
+    if buckets != "deletion vectors" or producer in ("none", "lookup")  # the others can't be created
+]
+# A run for each few rows, which are merged in many passes.
+SPILLING: Final = {"write-buffer-size": "2 kb", "page-size": "512 b", "sort-spill-threshold": "2"}
 
 
 def new_table(folder: Path, options: Mapping[str, str], **more: Any) -> Table:

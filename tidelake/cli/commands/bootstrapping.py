@@ -25,7 +25,7 @@ def add_bootstrap(verbs: Verbs) -> None:
         bootstrap,
         "write a dump into an empty table with a primary key, in one snapshot",
         "Rows are sorted, on disk as far as they exceed write-buffer-size, and written once, to the highest\n"
-        'level. They need no compaction. Columns are matched by name. In CSV, an empty field is null, "" an empty text.',
+        'level, without compaction. Columns are matched by name. In CSV, an empty field is null, "" an empty text.',
     )
     parser.add_argument(
         "--from",
