@@ -20,6 +20,7 @@ from typing import Final
 
 from benchmarks import (
     all_cores,
+    bootstrap,
     busy_tables,
     changelog,
     changelog_growth,
@@ -61,6 +62,7 @@ SUITES: Final[dict[str, Callable[[Plan], Iterable[PageSection]]]] = {
     "buckets": dynamic_buckets.sections,
     "w4": merge_read.sections,
     "compact": compaction.sections,
+    "bootstrap": bootstrap.sections,
     "changelog": changelog.sections,
     "changelog-growth": changelog_growth.sections,
     "vectors": vectors_read.sections,

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from tidelake.bootstrap import Bootstrap
 from tidelake.compaction import table_compaction
 from tidelake.compaction.append.clustering import ClusteringStrategy
 from tidelake.compaction.cancellation import CancellationToken
@@ -326,6 +327,22 @@ class Table:
                 "merge(on=[…])"
             )
         return self._write(rows, None, commit_user, identifier)
+
+    @checked_except("rows")
+    def bootstrap(self, rows: Rows, *, commit_user: str | None = None) -> int | None:
+        """Write the first rows of an empty table with a primary key, in one snapshot: a dump of the source.
+
+        The rows are sorted on disk as far as they exceed memory, and go straight to the highest level. So each row is
+        written once, and needs no compaction. The result, and its changelog, is that of `append` and a full compaction.
+
+        rows: as in `append`; a stream is written batch by batch, in bounded memory. No deletes
+
+        Returns the id of the snapshot; None if there are no rows. Raises BadInput if the table has rows,
+        CommitConflict if another writer added some meanwhile: then nothing was written.
+        """
+        with Bootstrap(self._context, commit_user_of(self._context, commit_user)) as first:
+            first.write(rows)
+            return first.commit()
 
     @checked_except("rows", "partition")
     def overwrite(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from tidelake.errors import BadInput
+from tidelake.errors import BadInput, CommitConflict
 from tidelake.storage.base import env
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.commit.commit_changes import CommitChanges, commit_changes
@@ -143,6 +143,30 @@ class TableCommit:
         if compaction is not None and (result is None or not result.is_already_committed):
             result = self._compactions.publish(compaction, result)
         return result.snapshot.id if result is not None and not result.is_already_committed else None
+
+    def commit_to_empty(self, committable: Committable) -> int | None:
+        """Commit the first rows of a table: one snapshot. Returns None if there are none.
+
+        Raises CommitConflict if the table has rows by then: their keys may be among those of the new files, which lie
+        on the highest level, as if nothing was older.
+        """
+        changes = commit_changes(committable.messages, self._table_bucket, ignore_empty=True)
+        if not changes:
+            return None
+        (rows,) = changes
+
+        def unless_filled(base: Snapshot | None) -> CommitChanges:
+            if base is not None and live_entries_of(self._manifests, base, None, self._context.name):
+                raise CommitConflict(
+                    f"{self._context.name}: another writer has published snapshot {base.id} meanwhile, so the table is "
+                    "not empty any more. Nothing of the bootstrap was published. Write the rows with append() beside "
+                    "the other writer, or stop it, truncate the table, and bootstrap it again"
+                )
+            return rows
+
+        result = self._publisher.publish(CommitRequest(committable, unless_filled, adds_rows=True))
+        self.rows_snapshot_id = result.snapshot.id
+        return result.snapshot.id
 
     def compact_level_0(self, committable: Committable, compact: Callable[[], Sequence[CommitMessage]]) -> int | None:
         """Compact the rows that a commit left on level 0, where readers don't see them, and publish the result.

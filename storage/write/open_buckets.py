@@ -23,6 +23,7 @@ from tidelake.storage.model.bucketing import Bucketing
 from tidelake.storage.model.format import POSTPONE_BUCKET
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
+from tidelake.storage.write.bootstrap_writer import BootstrapBucketWriter
 from tidelake.storage.write.bucket_files import BucketFiles
 from tidelake.storage.write.bucket_states import BucketEvent, BucketState, next_state
 from tidelake.storage.write.bucket_writer import BucketWriter, PrimaryKeyBucketWriter
@@ -112,6 +113,7 @@ class OpenBuckets:
         nothing.
     known: returns the newest snapshot that is known, which has all commits of this writer; None if none is known.
     replaces: the commits will overwrite.
+    bootstraps: the table is empty, and its first rows go to the highest level.
     """
 
     def __init__(
@@ -125,8 +127,10 @@ class OpenBuckets:
         known: Callable[[], Snapshot | None] = lambda: None,
         *,
         replaces: bool = False,
+        bootstraps: bool = False,
     ) -> None:
         self._context = context
+        self._bootstraps = bootstraps
         self._replaces = replaces
         self._total_buckets = Bucketing.of(context.schema, context.options).total_buckets
         self._merge_function = merge_function
@@ -281,11 +285,16 @@ class OpenBuckets:
         files = BucketFiles(context, bucket)
         if self._merge_function is None:
             return append_bucket_writer(context, files, record.next_sequence_number)
+        order = MergeOrder.of(context.schema.trimmed_primary_keys, context.options)
+        if self._bootstraps:
+            return BootstrapBucketWriter(
+                context, files, order, self._merge_function, record.next_sequence_number, self._spill_directory
+            )
         factory = self._compactor_of  # another thread may set it to None at any time
         return PrimaryKeyBucketWriter(
             context,
             files,
-            MergeOrder.of(context.schema.trimmed_primary_keys, context.options),
+            order,
             self._merge_function,
             record.next_sequence_number,
             self._spill_directory,

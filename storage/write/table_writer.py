@@ -28,7 +28,7 @@ from tidelake.storage.model.option_support import check_supported
 from tidelake.storage.model.options import Operation
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
-from tidelake.storage.model.types.row_kinds import row_kinds
+from tidelake.storage.model.types.row_kinds import is_retract, row_kinds
 from tidelake.storage.write.assigners import BucketAssigner, bucket_assigner_of
 from tidelake.storage.write.bucket_files import BucketFiles
 from tidelake.storage.write.bucket_router import BucketRouter, RoutedRows, split_by_group
@@ -53,6 +53,8 @@ class TableWriter:
     compactor_factory: compacts buckets during writing; None: all runs stay on level 0.
     replaces: commits will overwrite, so the old content of buckets is ignored, and may have another number of buckets.
         New rows are compacted before they are committed, if readers would not see them on level 0.
+    bootstraps: the table is empty, and one commit (`TableCommit.commit_to_empty`) brings its first rows, which go
+        sorted to the highest level. Such a writer takes no deletes, and needs no `compactor_factory`.
     bucket_assigner: chooses the bucket of each row; None: the assigner of the table's bucket mode.
     restored: the state of the buckets that will be written; None: it is read when the first row arrives.
     known_snapshot: returns the newest snapshot that the writer's commits know of; None if they know none. So the store
@@ -70,6 +72,7 @@ class TableWriter:
         spill_directory: str | None = None,
         compactor_factory: CompactorFactory | None = None,
         replaces: bool = False,
+        bootstraps: bool = False,
         bucket_assigner: BucketAssigner | None = None,
         restored: RestoredState | None = None,
         known_snapshot: Callable[[], Snapshot | None] = lambda: None,
@@ -92,7 +95,9 @@ class TableWriter:
             given,
             known_snapshot,
             replaces=replaces,
+            bootstraps=bootstraps,
         )
+        self._bootstraps = bootstraps
         self._compacts_replaced = replaces and compactor_of is not None
         self._due = DueCompactions(context, self._buckets, replaces=replaces)
         self._failure: BaseException | None = None
@@ -326,6 +331,11 @@ class TableWriter:
     def _check_row_kinds(self, converted: pa.RecordBatch) -> None:
         if self._merge_function is not None:
             check_row_kinds(self._merge_function, row_kinds(converted), self._context.name)
+        if self._bootstraps and is_retract(row_kinds(converted)).any():
+            raise BadInput(
+                f"{self._context.name}: a bootstrap takes the rows of a dump, and these have deletes (row kind -U or "
+                "-D). Leave deleted rows out of the dump, or write these rows with append()"
+            )
 
     def _check_usable(self) -> None:
         self._owner.check()

@@ -98,7 +98,7 @@ class WriteBuffer:
         if not self.buffered.batches:
             return
         rows, is_last = self._as_run()
-        self._segments.append(SpillFile(self._spill_directory, rows.schema, _in_pieces(rows, is_last)))
+        self._segments.append(SpillFile(self._spill_directory, rows.schema, in_pieces(rows, is_last)))
         self.buffered.clear()
 
     def drain(self) -> Iterator[pa.RecordBatch]:
@@ -167,7 +167,7 @@ class WriteBuffer:
             if self.buffered.has_large_rows:
                 runs += self._rows_as_runs()
             elif self.buffered.batches:
-                runs.append(_in_pieces(*self._as_run()))
+                runs.append(in_pieces(*self._as_run()))
             yield from merge_runs(runs, self._order, merge, newest_wins=newest_wins)
 
     def _rows_as_runs(self) -> list[Iterator[pa.RecordBatch]]:
@@ -222,7 +222,7 @@ def _start_run(run: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     return chain([next(run)], run)
 
 
-def _in_pieces(rows: pa.RecordBatch, is_last: NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:
+def in_pieces(rows: pa.RecordBatch, is_last: NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:
     """Yield the pieces of a segment. A merge holds one piece at a time, and needs all rows of a key in one piece."""
     count = max(1, min(PIECE_ROWS_MAX, PIECE_BYTES * rows.num_rows // max(1, rows.nbytes)))
     ends = np.flatnonzero(is_last) + 1

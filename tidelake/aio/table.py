@@ -99,6 +99,7 @@ class Table:
     update = writes(BlockingTable.update)
     append = writes(BlockingTable.append)
     upsert = writes(BlockingTable.upsert)
+    bootstrap = writes(BlockingTable.bootstrap)
     overwrite = writes(BlockingTable.overwrite)
     merge = writes(BlockingTable.merge)
     update_columns = writes(BlockingTable.update_columns)

@@ -136,6 +136,7 @@ def _add_catalog(verbs: Verbs) -> None:
 def _add_table(verbs: Verbs) -> None:
     from tidelake.cli.commands import (
         alter,
+        bootstrapping,
         compact,
         consumers,
         expiry,
@@ -156,6 +157,7 @@ def _add_table(verbs: Verbs) -> None:
     for add in (
         tables.add_create,
         alter.add_alter,
+        bootstrapping.add_bootstrap,
         tables.add_rename,
         tables.add_clone,
         migrating.add_migrate,

@@ -109,7 +109,7 @@ class FormatTable(Table):
 
 _SNAPSHOT_METHODS: Final = (
     *("changes", "follow", "follower", "compact", "rewrite_file_index", "expire", "truncate", "delete", "update"),
-    *("upsert", "merge"),
+    *("upsert", "merge", "bootstrap"),
     *("update_columns", "create_tag", "replace_tag", "rename_tag", "delete_tag", "expire_tags", "create_branch"),
     *("delete_branch", "rename_branch", "fast_forward", "merge_branch", "rollback", "clean_orphans", "purge"),
     *("expire_partitions", "mark_done", "analyze", "statistics", "remove_missing_files", "remove_missing_manifests"),

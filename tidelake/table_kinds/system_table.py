@@ -90,6 +90,9 @@ class ReadOnlyTable(Table):
     def upsert(self, *arguments: Any, **named: Any) -> Any:
         raise self._refused("written")
 
+    def bootstrap(self, *arguments: Any, **named: Any) -> Any:
+        raise self._refused("written")
+
     def expire(self, **arguments: Any) -> Any:
         raise self._refused("expired")
 
