@@ -177,7 +177,7 @@ class TableContext:
         if branch != DEFAULT_BRANCH and io.exists(paths.branch_claim(branch)) and _lacks_schemas(io, paths, schema):
             raise BadInput(
                 f"{name}: branch {branch} is being created, or its creation was interrupted. If nothing creates it, "
-                f"delete it with `tidelake table branch delete {name} {branch}`, and create it again"
+                "delete it (delete_branch), and create it again"
             )
         stored = TableOptions(schema.options)
         return cls(io, location, name, schema, stored, branch, snapshot_commit).opened_with(options)
