@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import statistics
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -16,7 +16,7 @@ import pyarrow as pa
 
 import tidelake
 from benchmarks.clock import Clock, bytes_below, tell
-from benchmarks.contest import TIDELAKE, contest, ours
+from benchmarks.contest import TIDELAKE, Sample, contest, ours
 from benchmarks.rows import keys_of, with_keys
 from benchmarks.runs import TABLE, WARM_UP_TABLE
 from benchmarks.sections import RACE_HEADER, Goal, PageSection, Plan, at_least, race_lines
@@ -36,7 +36,7 @@ def sections(plan: Plan) -> Iterator[PageSection]:
     rows = int(_ROWS * plan.scale)
     lines: list[list[str]] = []
     targets: list[Goal] = []
-    samples = {}
+    samples: dict[str, Sequence[Sample]] = {}
     for dump, options in _DUMPS.items():
         about = {"rows": rows, "by_key": dump != "shuffled", "options": options}
         found = contest(
