@@ -217,7 +217,7 @@ def test_rows_of_another_writer_meanwhile_refuse_the_bootstrap_and_nothing_of_it
     files_of_the_other: set[Path] = set()
 
     def files() -> set[Path]:
-        return {path for path in Path(table.location).glob("bucket-*/*") if path.is_file()}
+        return {path for part in ("bucket-*", "index") for path in Path(table.location).glob(f"{part}/*")}
 
     def batches() -> Iterator[pa.RecordBatch]:
         for number, batch in enumerate(rows_of(ENGINES[0])):
