@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,9 @@ import pytest
 
 import tidelake
 from tests.support.command_line import Call
+from tests.tidelake.shop_log import create_shop_tables, rows_in_key_order
+from tidelake.cli.demo.change_log import ChangeLog
+from tidelake.cli.demo.shop import TABLES, Shop
 
 COLUMNS = pa.schema([("id", pa.int64()), ("note", pa.string()), ("amount", pa.decimal128(9, 2)), ("paid", pa.bool_())])
 
@@ -82,3 +86,31 @@ def test_files_that_don_t_fit_are_named_and_nothing_is_written(
     assert (result.code, message in result.err) == (1, True), result.err
     assert rows(lake) == []
     assert not list(lake.rglob("data-*"))
+
+
+def test_a_pipeline_that_starts_before_the_dump_ends_with_the_rows_of_the_source(tmp_path: Path, call: Call) -> None:
+    """The changes from before the dump are applied once more."""
+    log, shop = ChangeLog(tmp_path / "changes"), Shop(seed=7)
+    (tmp_path / "changes").mkdir()
+    events = shop.changes()
+    log.write(shop.initial_rows(customers=20, articles=5))
+    log.write(itertools.islice(events, 300))
+    create_shop_tables(tmp_path / "lake", **{"changelog-producer": "lookup"})
+    for table in TABLES:
+        pq.write_table(shop.expected_rows(table), tmp_path / f"{table.name}.parquet")
+        dump = tmp_path / f"{table.name}.parquet"
+        assert call("table", "bootstrap", table.full_name, "-w", tmp_path / "lake", "--from", dump).code == 0
+    log.write(itertools.islice(events, 300))
+    config = tmp_path / "shop.yaml"
+    config.write_text(
+        f"warehouse: {tmp_path}/lake\n"
+        f"source: {{type: change-log-folder, path: {tmp_path}/changes, until: end}}\n"
+        "tables: [{name: shop.customers}, {name: shop.orders}, {name: shop.stock}]\n"
+    )
+    assert call("ingest", "run", config).code == 0
+    catalog = tidelake.open_catalog(str(tmp_path / "lake"))
+    for table in TABLES:
+        found = catalog.table(table.full_name).scan().to_arrow()
+        assert rows_in_key_order(table, found) == shop.expected_rows(table).to_pylist()
+    again = call("table", "bootstrap", "shop.orders", "-w", tmp_path / "lake", "--from", tmp_path / "orders.parquet")
+    assert (again.code, "shop.orders is not empty" in again.err) == (1, True)
