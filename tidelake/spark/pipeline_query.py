@@ -396,7 +396,11 @@ def check_settings(config: Config) -> None:
     unordered = "a column is renamed or dropped between two records, and the tasks of a Spark batch have no order"
     refused.append((has_ordered_changes(config), "schema_evolution: rename.column, drop.column", unordered))
     refused.append(
-        (bool(config.templates), "an entry of many tables", "on Spark the tables must be known before the start")
+        (
+            bool(config.templates),
+            "an entry of many tables",
+            "a start recognizes its tables by the pipeline's own commits, and a Spark query commits under another name",
+        )
     )
     has_target = config.ruling_target is not None
     refused.append((has_target, "freshness", "the trigger of a Spark query has one interval, checkpoint.interval_ms"))
