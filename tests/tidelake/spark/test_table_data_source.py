@@ -395,16 +395,15 @@ def test_spark_passes_no_limit_and_shuffles_both_sides_of_a_join(
     spark: SparkSession, orders: tidelake.Table, tmp_path: Path
 ) -> None:
     """What docs/spark.md says that a Python data source can't get or give: it is to be used once Spark has it."""
-    read = frame(spark, tmp_path, "shop.orders")
+    read = frame(spark, tmp_path / "lake", "shop.orders")
     hints = {"spark.sql.autoBroadcastJoinThreshold": "-1", "spark.sql.sources.v2.bucketing.enabled": "true"}
-    before = {key: spark.conf.get(key) for key in hints}
     try:
         for key, value in hints.items():
             spark.conf.set(key, value)
         limited, joined = (executed_plan(rows) for rows in (read.limit(1), read.join(read, "id")))
     finally:
-        for key, text in before.items():
-            spark.conf.set(key, text)
+        for key in hints:
+            spark.conf.unset(key)
     assert "CollectLimit 1" in limited
     assert "BatchScan tidelake[" in limited
     assert "limit" not in limited.split("BatchScan")[1].lower()
