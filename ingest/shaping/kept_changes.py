@@ -67,12 +67,14 @@ def check_kept_changes(settings: TableSettings, table: TableContext) -> None:
         not (schema.has_primary_key and replaces)
         or options.ignore_delete
         or options.changelog_producer is ChangelogProducer.INPUT
+        or bucket_mode(schema, schema.options) is BucketMode.POSTPONE  # a lookup does not see staged rows
     ):
         raise UnsupportedFeature(
             f"`deletes: soft` of {table.name}",
             "a delete must replace the row of its key, which the table doesn't allow",
             "Use a table with a primary key and `merge-engine: deduplicate`, another `changelog-producer` than input, "
-            "and neither `sequence.field` nor `ignore-delete`, or leave out `deletes`",
+            f"another `bucket` than {POSTPONE_BUCKET}, and neither `sequence.field` nor `ignore-delete`, or leave out "
+            "`deletes`",
         )
     if settings.deleted_at_column in (*schema.primary_keys, *schema.partition_keys):
         raise UnsupportedFeature(

@@ -123,6 +123,7 @@ class RawRecords:
         partition with such a record. For an update before it, the column is not an unavailable value: it did not exist.
     document_ids: the ids of MongoDB's documents in the table, as `DocumentIds.to_members` returns them.
     is_history: see `tidelake.ingest.formats.base.Target`.
+    deleted_at_column: see `tidelake.ingest.formats.base.Target`.
     withholds: records of the table must not be kept or shown, because it masks columns.
     applies_truncates: truncates are sent to the driver. Otherwise the first one stops the query, unless the format
         skips it.
@@ -142,6 +143,7 @@ class RawRecords:
     key_columns: tuple[str, ...] = ()
     document_ids: Mapping[str, Any] = field(default_factory=dict)
     is_history: bool = False
+    deleted_at_column: str = ""
     withholds: bool = False
     applies_truncates: bool = False
     truncation: Truncation | None = None
@@ -220,7 +222,12 @@ class RawReader:
                 key_from_records=one.key_from_records,
                 key_columns=one.key_columns,
             )
-            target = replace(target, document_ids=DocumentIds.of(one.document_ids), is_history=one.is_history)
+            target = replace(
+                target,
+                document_ids=DocumentIds.of(one.document_ids),
+                is_history=one.is_history,
+                deleted_at_column=one.deleted_at_column,
+            )
             self._router.add_target(target if one.decisions is None else one.decisions.applied(target))
         self._needs: set[tuple[int, str]] = set()
         self._format = self._inputs[0].format

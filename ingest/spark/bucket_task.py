@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import msgspec
@@ -42,9 +42,10 @@ from tidelake.ingest.spark.shuffling.shuffle import BUCKET_COLUMN, PayloadKind, 
 from tidelake.ingest.spark.shuffling.task_plan import TaskPlan
 from tidelake.ingest.spark.task_start import begin_task, package_version
 from tidelake.ingest.tables.moved_rows import MovedRows, MovedRowsBudget
+from tidelake.ingest.tables.soft_deletes import with_soft_deletes
 from tidelake.ingest.tables.unavailable_values import fill_unavailable
 from tidelake.storage.model.bucket_id import BucketId
-from tidelake.storage.model.format import KIND_COLUMN
+from tidelake.storage.model.format import KIND_COLUMN, RowKind
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.write.lookup.row_lookup import lookup_newest_rows
@@ -127,7 +128,7 @@ class TableTask:
     """The work of a task in one table.
 
     statistics: gets the dead letters.
-    is_checked: whether an earlier task has checked that the order of the rows is known.
+    is_checked: whether an earlier task has checked that the order of the rows is known, and has looked up rows.
     """
 
     context: TableContext
@@ -167,8 +168,10 @@ class TableTask:
 
     def row_batches(self, chunks: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield rows with the table's columns and `_bucket`, oldest first."""
-        # With unavailable values, all rows are read at once: any of them may have such a value.
+        # With unavailable values, all rows are read at once: any of them may have such a value. So are they with deletes
+        # that keep their rows, which any earlier one of the batch may be.
         is_whole = any(UNAVAILABLE_COLUMN in chunk.schema.names for chunk in chunks)
+        is_whole |= bool(self._deleted_at_column) and any(map(_has_deletes, chunks))
         nbytes = sum(chunk.nbytes for chunk in chunks)
         count = sum(chunk.num_rows for chunk in chunks)
         size = max(1, count if is_whole or nbytes <= ROW_BATCH_BYTES else count * ROW_BATCH_BYTES // nbytes)
@@ -176,7 +179,7 @@ class TableTask:
             for start in range(0, len(order), size):
                 if size < count:
                     pa.default_memory_pool().release_unused()  # of earlier batches, which the pool would keep
-                yield self._filled(_gather(parts, order[start : start + size]))
+                yield self._with_soft_deletes(self._filled(_gather(parts, order[start : start + size])))
 
     def _in_source_order(
         self, chunks: Sequence[pa.RecordBatch], size: int
@@ -199,6 +202,27 @@ class TableTask:
             parts = [chunks[part.chunk].slice(part.start, part.stop - part.start) for part in merged.slices]
             yield parts, np.arange(sum(map(len, parts))) if merged.order is None else merged.order
 
+    @property
+    def _deleted_at_column(self) -> str:
+        """The column with the time of a delete, if deleted rows stay; "" if not.
+
+        After an earlier task of the table it has no more work: deletes are then those of rows that left a partition.
+        """
+        return self.input.deleted_at_column if isinstance(self.input, RawRecords) and not self.is_checked else ""
+
+    def _lookup(self) -> _LatestRows:
+        return _LatestRows(self.context, None if self.input.replaces else self.context.snapshots.latest())
+
+    def _with_soft_deletes(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Replace deletes by updates of the deleted rows, if these stay in the table. See `with_soft_deletes`."""
+        if not self._deleted_at_column or not _has_deletes(rows):
+            return rows
+        target = replace(Target.of(self.context, {}), deleted_at_column=self._deleted_at_column)
+        part = TableRows(target, rows.drop_columns([BUCKET_COLUMN]), np.arange(rows.num_rows))
+        found = with_soft_deletes(part, self._lookup())
+        buckets = rows.column(BUCKET_COLUMN).take(pa.array(found.offsets))  # a row has the bucket of its key
+        return found.rows.append_column(BUCKET_COLUMN, buckets)
+
     def _filled(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Fill in unavailable values, and remove order columns. Rows whose values are not found become dead letters."""
         table_columns = [*self.context.schema.names, KIND_COLUMN]
@@ -215,7 +239,7 @@ class TableTask:
             keys.take(pa.array(flagged)).rename_columns(list(self.context.schema.primary_keys)),
         )
         target = Target.of(self.context, {})
-        lookup = _LatestRows(self.context, None if self.input.replaces else self.context.snapshots.latest())
+        lookup = self._lookup()
         batch = TableRows(target, table_rows, record_numbers(rows), unavailable, key_changes(rows))
         # A row that was deleted under its old key in another batch is unknown, so its record is refused.
         moved = MovedRows(self.context.name, MovedRowsBudget())
@@ -251,6 +275,10 @@ def renumbered(rows: pa.RecordBatch, numbers: Sequence[int]) -> pa.RecordBatch:
     found = np.array(numbers, np.int32)[rows.column(BUCKET_COLUMN).to_numpy()]
     at = rows.schema.get_field_index(BUCKET_COLUMN)
     return rows.set_column(at, BUCKET_COLUMN, pa.array(found)).replace_schema_metadata(None)
+
+
+def _has_deletes(rows: pa.RecordBatch) -> bool:
+    return bool(np.any(rows.column(KIND_COLUMN).to_numpy(zero_copy_only=False) == RowKind.DELETE))
 
 
 def _write_buffer_bytes(context: TableContext) -> int:

@@ -140,6 +140,21 @@ def lines_of(records: Sequence[Record], topic: str = "depot.orders", first: int 
     return lambda folder: (folder / f"{first + 1}.jsonl").write_text(text, encoding="utf-8")
 
 
+def in_two_batches(first: Sequence[Record], second: Sequence[Record]) -> Write:
+    """A batch of Spark takes eight files."""
+    fillers = [Record(None, None)] * (7 if first else 0)
+    files = [*([first] if first else []), *([one] for one in fillers), second]
+
+    def write(folder: Path) -> None:
+        offset = 0
+        for number, records in enumerate(files):
+            lines_of(records, first=offset)(folder)
+            (folder / f"{offset + 1}.jsonl").rename(folder / f"part-{number}.jsonl")
+            offset += len(records)
+
+    return write
+
+
 def samples(name: str) -> History:
     """The records of `recorded/formats`: odd ones, bad ones and DDL among them."""
     folder = recorded_folder() / "formats" / name
@@ -199,6 +214,26 @@ TYPED: Final = ORDERS.replace("options:", "columns: {id: BIGINT, n: INT}, option
 TRUNCATE: Final = change("t")
 LEFT_OUT: Final = "__debezium_unavailable_value"
 GROWN: Final = change("c", {"id": 4, "note": "d", "extra": 5})
+SOFT: Final = ORDERS.replace("options", "deletes: soft, options")
+FIRST: Final = [
+    *(A, B, GROWN, change("c", {"id": 5, "note": None}), change("c", {"id": 6, "note": "é"})),
+    change("d", None, {"id": 1}),  # of this batch
+    change("d", None, {"id": 9}),  # of a row that never was
+    change("u", {"id": 6, "note": LEFT_OUT}),
+    change("u", {"id": 7, "note": "y"}, {"id": 6, "note": "é"}),  # the old key stays, deleted
+]
+SECOND: Final = [
+    change("d", None, {"id": 2}),  # of the batch before
+    change("d", None, {"id": 4, "note": "not the last value"}),
+    change("d", None, {"id": 5}),
+    change("c", {"id": 5, "note": "again"}),
+    change("d", None, {"id": 1}),  # deleted already
+    change("u", {"id": 1, "note": LEFT_OUT}),
+    change("u", {"id": 7, "note": "x"}),
+    change("c", {"id": 8, "note": "z"}),
+    change("d", None, {"id": 8}),
+    change("d", None, {"id": 8}),
+]
 SHAPED: Final = "mask_salt: of-this-test\n" + ORDERS
 DERIVED: Final = "computed_columns: {doubled: 'truncate(id, 2)'}, metadata_columns: [topic, offset, op_ts], options"
 
@@ -339,6 +374,30 @@ ALIKE: Final = {
     "a history of all changes": History(
         lines_of([A, B, change("u", {"id": 1, "note": "c"}), GROWN, change("d", None, {"id": 2, "note": "b"})]),
         APPEND.replace("options:", "mode: append, options:"),
+    ),
+    **{
+        f"deleted rows that stay, {kind}": History(
+            in_two_batches(FIRST, SECOND), "errors: {tolerance: all}\n" + settings
+        )
+        for kind, settings in {
+            "in a fixed number of buckets": SOFT,
+            "of a changelog by lookup": SOFT.replace("bucket: 2", "bucket: 2, changelog-producer: lookup"),
+            "with deletion vectors": SOFT.replace("bucket: 2", "bucket: 2, deletion-vectors.enabled: true"),
+            "in buckets that an index chooses": SOFT.replace(
+                "bucket: 2", "bucket: -1, dynamic-bucket.target-row-num: 1"
+            ),
+            "in partitions of another column": SOFT.replace("bucket: 2", "bucket: -1").replace(
+                "options", "partition_by: [note], options"
+            ),
+            "with a filter that rows leave": SOFT.replace("options", "filter: \"note <> 'x'\", options"),
+        }.items()
+    },
+    "deleted rows that stay, and a truncate": History(lines_of([A, TRUNCATE, B]), SOFT),
+    "deleted rows that stay, and a truncate that is skipped": History(
+        lines_of([A, TRUNCATE, change("d", None, {"id": 1}), B]), "format_options: {truncates: skip}\n" + SOFT
+    ),
+    "deleted rows that can't stay, as staged rows can't be looked up": History(
+        lines_of([A]), SOFT.replace("bucket: 2", "bucket: -2")
     ),
     "a history whose updates leave values out": History(
         lines_of([A, change("u", {"id": 1, "note": LEFT_OUT}), change("u", {"id": 2, "note": "b"}, {"id": 1})]),

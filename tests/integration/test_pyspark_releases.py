@@ -17,7 +17,7 @@ PYSPARK: Final = TOOLS / "pyspark"
 STEPS: Final = (
     *("register", "write", "read", "append", "sink of typed rows", "sink of change records"),
     *("replay of a batch with state", "stream of changes"),
-    *("delete, update, merge", "compact", "read natively", "spark run"),
+    *("delete, update, merge", "compact", "read natively", "views of a lake", "spark run"),
 )
 REFUSED: Final = {("connect", "spark run"): "UnsupportedFeature: a pipeline on Spark Connect"}
 """(kind of session, step) to what the error says."""

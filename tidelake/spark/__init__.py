@@ -11,10 +11,11 @@ Names are imported at their first use: each Python worker of Spark imports this 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-__all__ = ["SparkSink", "delete", "merge", "read", "register", "sink", "sql", "update", "write"]
+__all__ = ["SparkSink", "catalog", "delete", "merge", "read", "register", "sink", "sql", "update", "write"]
 
 if TYPE_CHECKING:
     from tidelake.ingest.spark.sink import SparkSink, sink
+    from tidelake.spark.lake_views import catalog
     from tidelake.spark.registration import register
     from tidelake.spark.row_changes import delete, merge, update, write
     from tidelake.spark.sql_statements import sql
@@ -23,6 +24,7 @@ else:
     _MODULES = {
         "SparkSink": "tidelake.ingest.spark.sink",
         "sink": "tidelake.ingest.spark.sink",
+        "catalog": "tidelake.spark.lake_views",
         "delete": "tidelake.spark.row_changes",
         "merge": "tidelake.spark.row_changes",
         "update": "tidelake.spark.row_changes",

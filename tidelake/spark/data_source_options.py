@@ -59,6 +59,8 @@ _OF_OTHER_FORMATS: Final[Mapping[str, str]] = {  # Delta, Iceberg and Hudi; in l
     "overwriteschema": "A write changes no columns: change them with Catalog.alter_table, then write",
     "replacewhere": "Did you mean tidelake.spark.write(…, overwrite={column: value})? It replaces partitions",
     "overwrite-mode": "Did you mean 'partitionOverwriteMode'?",
+    "owner": "Spark adds it to CREATE TABLE … USING tidelake, and passes no options of such a table to its reader. "
+    "Did you mean tidelake.spark.catalog? It makes the tables of a lake views",
     "txnappid": "Did you mean tidelake.spark.sink(commit_user=…)? It writes each batch once",
     "txnversion": "Did you mean tidelake.spark.sink? It writes each batch once",
 }

@@ -243,9 +243,13 @@ def sinks_of(config: Config) -> list[SparkSink]:
     def read_as_configured(one: SparkSink, table: TableSettings) -> SparkSink:
         rows = one.input
         assert isinstance(rows, RawRecords)
-        is_history, withholds = table.mode == "append", configured.withholds(table.name)
         rows = replace(
-            rows, format=format_, is_history=is_history, withholds=withholds, applies_truncates=applies_truncates
+            rows,
+            format=format_,
+            is_history=table.mode == "append",
+            deleted_at_column=table.deleted_at_column if table.deletes == "soft" else "",
+            withholds=configured.withholds(table.name),
+            applies_truncates=applies_truncates,
         )
         return replace(one, dead_letter_table=into_table, input=rows)
 
@@ -392,10 +396,12 @@ def check_settings(config: Config) -> None:
     unordered = "a column is renamed or dropped between two records, and the tasks of a Spark batch have no order"
     refused.append((has_ordered_changes(config), "schema_evolution: rename.column, drop.column", unordered))
     refused.append(
-        (bool(config.templates), "an entry of many tables", "on Spark the tables must be known before the start")
+        (
+            bool(config.templates),
+            "an entry of many tables",
+            "a start recognizes its tables by the pipeline's own commits, and a Spark query commits under another name",
+        )
     )
-    softly = any(table.deletes == "soft" for table in config.tables)
-    refused.append((softly, "deletes: soft", "Spark's tasks write a delete without the row that it deletes"))
     has_target = config.ruling_target is not None
     refused.append((has_target, "freshness", "the trigger of a Spark query has one interval, checkpoint.interval_ms"))
     versions = any(table.mode == "scd2" for table in config.tables)

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 import tidelake
 from tidelake.ingest.config.config import parse_config
-from tidelake.spark import delete, merge, procedures, read, register, sink, update, write
+from tidelake.spark import catalog, delete, merge, procedures, read, register, sink, update, write
 
 _NOT_FOUND = "DATA_SOURCE_NOT_FOUND"
 SCHEMA = pa.schema([pa.field("id", pa.int64(), False), ("name", pa.string())])
@@ -50,6 +50,7 @@ class Smoke:
             "delete, update, merge": self._row_changes,
             "compact": lambda: procedures.compact(self._spark, "shop.keyed", self._lake),
             "read natively": self._read_natively,
+            "views of a lake": self._views,
             "spark run": self._run,
         }
 
@@ -71,6 +72,16 @@ class Smoke:
         assert sorted(tuple(row) for row in rows.where("id < 2").collect()) == [("N1", 1), ("x", 0)], rows.collect()
         if isinstance(self._spark, SparkSession):
             assert rows.inputFiles(), "no file is read by Spark's own reader"
+
+    def _views(self) -> None:
+        views = catalog(self._spark, self._lake, tables="shop.*e*", names={"shop.keyed": "keyed-rows"})
+        joined = "SELECT k.name FROM `keyed-rows` k JOIN shop_streamed s ON k.id = s.id"
+        assert [row.name for row in self._spark.sql(joined).collect()] == ["N1"], views.views
+        self._catalog.create_table("shop.later", SCHEMA)
+        assert views.refresh() == ["shop_later"], views.failures
+        assert self._spark.table("shop_later").count() == 0
+        views.drop()
+        assert not self._spark.catalog.tableExists("`keyed-rows`")
 
     def _append(self) -> None:
         rows = self._spark.createDataFrame([(1, "a"), (2, "b")], "id long, name string")

@@ -124,6 +124,13 @@ def test_a_table_that_can_t_replace_a_row_by_its_delete_is_refused(options: str)
         world.run()
 
 
+def test_a_table_whose_staged_rows_no_lookup_sees_is_refused() -> None:
+    world = EvolvingWorld(table_settings=f"primary_key: [id], {SOFT}", options="options: {bucket: -2}")
+    append(world, "c", 1_000, 1, after={"id": 1, "n": 7, "v": "a"})
+    with pytest.raises(UnsupportedFeature, match="another `bucket` than -2"):
+        world.run()
+
+
 def test_a_table_without_the_column_is_refused_with_the_command_that_adds_it() -> None:
     world = EvolvingWorld(table_settings="deletes: soft")
     world.create({"id": "INT", "n": "INT"})

@@ -251,10 +251,9 @@ def test_settings_unsupported_on_spark_are_refused(
     [
         ({"paused": True}, "paused: a Spark query has no quarantine"),
         ({"mode": "scd2"}, "mode: scd2: Spark's tasks write a change without the version that it ends"),
-        ({"deletes": "soft"}, "deletes: soft: Spark's tasks write a delete without the row that it deletes"),
         ({"freshness": FreshnessSettings(target_ms=500)}, "freshness: the trigger of a Spark query has one interval"),
     ],
-    ids=["a pause", "versions", "soft deletes", "a target of freshness"],
+    ids=["a pause", "versions", "a target of freshness"],
 )
 def test_settings_of_a_table_unsupported_on_spark_are_refused(
     tmp_path: Path, given: dict[str, Any], message: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
@@ -31,7 +32,7 @@ from tests.support.expected import difference
 from tidelake.errors import BadInput, TidelakeError, UnsupportedFeature
 from tidelake.spark import register
 from tidelake.spark.batch_reader import FilteringBatchReader, SplitsPartition
-from tidelake.spark.data_source_options import STREAM_OPTIONS
+from tidelake.spark.data_source_options import STREAM_OPTIONS, ReadOptions
 from tidelake.spark.spark_types import arrow_form, spark_schema, spark_timestamps
 from tidelake.spark.table_data_source import TidelakeDataSource
 
@@ -277,6 +278,40 @@ def test_filters_are_pushed_down_only_with_the_option(orders: tidelake.Table, tm
 # ---------------------------------------------------------------- errors
 
 
+NAMED_ELSEWHERE = {  # as users of Delta Lake, Apache Iceberg and Apache Hudi type them, and what the error proposes
+    "versionAsOf": "snapshot",
+    "timestampAsOf": "as-of",
+    "startingVersion": "scan.snapshot-id",
+    "startingTimestamp": "scan.timestamp-millis",
+    "endingVersion": "incremental-between",
+    "endingTimestamp": "incremental-between-timestamp",
+    "readChangeFeed": "read.changelog",
+    "readChangeData": "read.changelog",
+    "ignoreChanges": "skip-overwrites",
+    "skipChangeCommits": "skip-overwrites",
+    "maxFilesPerTrigger": "read.stream.maxFilesPerTrigger",
+    "maxBytesPerTrigger": "read.stream.maxBytesPerTrigger",
+    "snapshot-id": "snapshot",
+    "as-of-timestamp": "as-of",
+    "start-snapshot-id": "incremental-between",
+    "end-snapshot-id": "incremental-between",
+    "stream-from-timestamp": "scan.timestamp-millis",
+    "streaming-skip-overwrite-snapshots": "skip-overwrites",
+    "as.of.instant": "as-of",
+}
+
+
+@pytest.mark.parametrize("given", NAMED_ELSEWHERE)
+def test_an_option_of_another_format_is_refused_with_ours(given: str) -> None:
+    ours = NAMED_ELSEWHERE[given]
+    for spelt in (given, given.upper()):
+        with pytest.raises(BadInput, match=re.escape(f"no option {given.lower()!r}. Did you mean {ours!r}")):
+            ReadOptions.of({"path": "/lake/shop.db/orders", spelt: "1"})
+    known = {"skip-overwrites": "true", "read.changelog": "true"}.get(ours, "1")
+    at = {"scan.timestamp-millis": {"scan.mode": "from-timestamp"}}.get(ours, {})
+    assert ReadOptions.of({"path": "/lake/shop.db/orders", ours: known, **at}).catalog_options == {}
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -290,6 +325,7 @@ def test_filters_are_pushed_down_only_with_the_option(orders: tidelake.Table, tm
         ({"path": "LAKE/shop.db/orders", "warehouse": "/other"}, "names another lake; leave it out"),
         ({"path": "LAKE/shop.db/orders", "versionAsOf": "1"}, "no option 'versionasof'. Did you mean 'snapshot'"),
         ({"path": "LAKE/shop.db/orders", "startingVersion": "1"}, "Did you mean 'scan.snapshot-id'"),
+        ({"path": "LAKE/shop.db/orders", "owner": "me"}, "Did you mean tidelake.spark.catalog"),
         ({"path": "LAKE/shop.db/orders", "readChangeFeed": "true"}, "Did you mean 'read.changelog'"),
         (
             {"warehouse": "LAKE", "table": "shop.orders", "snapshto": "1"},
@@ -352,6 +388,30 @@ def frame(
     given = {"warehouse": str(warehouse), "table": table, "push-filters": push_filters}
     reader = spark.read.format("tidelake").options(**given)
     return reader.load() if columns is None else reader.schema(reader.load().select(columns).schema).load()
+
+
+@pytest.mark.interop
+def test_spark_passes_no_limit_and_shuffles_both_sides_of_a_join(
+    spark: SparkSession, orders: tidelake.Table, tmp_path: Path
+) -> None:
+    """What docs/spark.md says that a Python data source can't get or give: it is to be used once Spark has it."""
+    read = frame(spark, tmp_path / "lake", "shop.orders")
+    hints = {"spark.sql.autoBroadcastJoinThreshold": "-1", "spark.sql.sources.v2.bucketing.enabled": "true"}
+    try:
+        for key, value in hints.items():
+            spark.conf.set(key, value)
+        limited, joined = (executed_plan(rows) for rows in (read.limit(1), read.join(read, "id")))
+    finally:
+        for key in hints:
+            spark.conf.unset(key)
+    assert "CollectLimit 1" in limited
+    assert "BatchScan tidelake[" in limited
+    assert "limit" not in limited.split("BatchScan")[1].lower()
+    assert joined.count("Exchange hashpartitioning(id") == 2
+
+
+def executed_plan(rows: Any) -> str:
+    return str(rows._jdf.queryExecution().executedPlan().toString())
 
 
 @pytest.mark.interop
