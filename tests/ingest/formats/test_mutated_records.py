@@ -138,6 +138,15 @@ def materials(name: str) -> list[Material]:
     if name == "debezium-cloudevents":
         records = [Record(record.key, cloud_event(record.value or b"null")) for record in debezium(_HISTORY)]
         found.append(Material(name, records, target, {}))
+    if name == "debezium-bson":
+        updates = [
+            {"updatedFields": json.dumps({"note": "ü🦊", "qty": number}), "removedFields": ["flag"]}
+            for number in range(30)
+        ]
+        values = [{"op": "u", "updateDescription": update, "source": {"connector": "mongodb"}} for update in updates]
+        records = [Record(b'{"id":"7"}', json.dumps(value).encode()) for value in values]
+        columns = {"_id": "STRING", "note": "STRING", "qty": "INT", "flag": "STRING"}
+        found.append(Material(name, records, orders(columns, ("_id",)), {}))
     if name == "protobuf":
         schemas = Path(__file__).parent / "protobuf" / "schemas.json"
         values = [b"\0\0\0\0\1\0\x08" + bytes([number]) + b"\x12\x02ab\x1a\x02\x01\x02" for number in range(60)]
