@@ -88,8 +88,8 @@ def other_format_hint(value: bytes, format_: str) -> str:
         )
     if len(value) >= GLUE_FRAME_BYTES and value[0] == GLUE_MAGIC and value[1] in GLUE_COMPRESSIONS:
         return (
-            ". Its frame is that of AWS Glue Schema Registry, which is not read. Let the producer write records without "
-            "a registry, or to one with Confluent's interface"
+            ". Its frame is that of AWS Glue Schema Registry, which is not read. Let the producer write records "
+            "without a registry, or to one with Confluent's interface"
         )
     if value[:1] == b"\0":
         return ". It looks like Avro in Confluent's wire format: set `format` to debezium-avro or avro"
