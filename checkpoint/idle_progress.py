@@ -62,9 +62,12 @@ class ProgressEntry:
             return cls(created_ms, routing=routing)
         return cls(created_ms, newest.id, newest.manifest_list, routing)
 
-    def is_current_for(self, newest: SnapshotSummary) -> bool:
-        """Return whether the entry's snapshot is still the table's newest own one."""
-        return (self.snapshot_id, self.manifest_list) == (newest.id, newest.manifest_list)
+    def is_current_for(self, newest_id: int, manifest_list: str) -> bool:
+        """Return whether the entry's snapshot is still the table's newest own one.
+
+        manifest_list: the delta manifest list of that snapshot.
+        """
+        return (self.snapshot_id, self.manifest_list) == (newest_id, manifest_list)
 
 
 @dataclass(frozen=True, slots=True)

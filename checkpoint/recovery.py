@@ -87,7 +87,7 @@ def recover_table(
         table, routing_of(newest.properties, newest.path), routing
     )
     read: Mapping[TopicPartition, int] = {}
-    is_current = entry is not None and entry.is_current_for(newest)
+    is_current = entry is not None and entry.is_current_for(newest.id, newest.manifest_list)
     if is_current and not identity_changes(position.identity, progress.reached.identity):
         read = _of_table(progress.reached, routing).ends
     return RecoveredTable(

@@ -23,6 +23,7 @@ FORMATS: Final[Mapping[str, str]] = {
     "debezium-flattened-avro": "tidelake.ingest.formats.avro.flattened_avro:FlattenedAvro",
     "debezium-bson": "tidelake.ingest.formats.envelopes.debezium_bson:DebeziumBson",
     "debezium-cloudevents": "tidelake.ingest.formats.debezium.cloud_events:DebeziumCloudEvents",
+    "debezium-outbox": "tidelake.ingest.formats.envelopes.debezium_outbox:DebeziumOutbox",
     "canal-json": "tidelake.ingest.formats.envelopes.canal:CanalJson",
     "maxwell-json": "tidelake.ingest.formats.envelopes.maxwell:MaxwellJson",
     "ogg-json": "tidelake.ingest.formats.envelopes.ogg:OggJson",
@@ -37,6 +38,10 @@ FORMATS: Final[Mapping[str, str]] = {
 
 
 _FRAME_BYTES: Final = 5  # before records that refer to their schema
+# Source: AWS Glue Schema Registry's `AWSSchemaRegistryConstants`: version, compression, the schema version's UUID
+GLUE_MAGIC: Final = 3
+GLUE_COMPRESSIONS: Final = (0, 5)
+GLUE_FRAME_BYTES: Final = 18
 
 
 def capabilities_of(name: str) -> FormatCapabilities:
@@ -80,6 +85,11 @@ def other_format_hint(value: bytes, format_: str) -> str:
         return (
             ". It looks like JSON in Confluent's frame: rows are read with `format: json` and `format_options: "
             "{framing: confluent}`"
+        )
+    if len(value) >= GLUE_FRAME_BYTES and value[0] == GLUE_MAGIC and value[1] in GLUE_COMPRESSIONS:
+        return (
+            ". Its frame is that of AWS Glue Schema Registry, which is not read. Let the producer write records "
+            "without a registry, or to one with Confluent's interface"
         )
     if value[:1] == b"\0":
         return ". It looks like Avro in Confluent's wire format: set `format` to debezium-avro or avro"

@@ -15,6 +15,7 @@ from tidelake.ingest.formats.base import Decoder, TableRows
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.sources.source import Source
 from tidelake.storage.base.progress import counted
+from tidelake.storage.model.format import KIND_COLUMN, RowKind
 
 Key: TypeAlias = tuple[Any, ...]
 
@@ -27,11 +28,13 @@ class Change:
     """One change of a key.
 
     order: the values of the table's sequence fields; () if it has none.
+    soft_delete: (1,) the row of a delete that keeps the deleted row in the table; None for any other change.
     """
 
     partition: TopicPartition
     offset: int
     order: tuple[Any, ...]
+    soft_delete: pa.RecordBatch | None = None
 
 
 @dataclass(slots=True)
@@ -119,12 +122,15 @@ def _record_change(
         return
     end = ends[table].get(partition, 0)
     orders = row_values(rows.rows, order_columns[table])
-    for key, offset, order in zip(keys_of(rows), rows.offsets.tolist(), orders, strict=True):
+    kinds = rows.rows[KIND_COLUMN].to_pylist()
+    for number, (key, offset, order) in enumerate(zip(keys_of(rows), rows.offsets.tolist(), orders, strict=True)):
         place = partition, offset
         is_in_table = not places_of(*place, table).isdisjoint(replayed)
         is_in_table = is_in_table or (offset < end and places_of(*place, table).isdisjoint(unreplayed))
         if key in wanted[table] and is_in_table:
-            found.changes[table].setdefault(key, []).append(Change(partition, offset, order))
+            is_soft_delete = rows.target.deleted_at_column != "" and kinds[number] == RowKind.DELETE
+            soft_delete = rows.rows.slice(number, 1) if is_soft_delete else None
+            found.changes[table].setdefault(key, []).append(Change(partition, offset, order, soft_delete))
 
 
 def places_of(partition: TopicPartition, offset: int, table: str) -> set[Place]:

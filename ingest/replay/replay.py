@@ -21,23 +21,28 @@ from itertools import count
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
+from tidelake.checkpoint.idle_progress import IdleProgress
 from tidelake.checkpoint.offsets import POSITION_PROPERTY, TopicPartition, position_from_text
 from tidelake.compaction.compact_manager import compact_manager_factory
 from tidelake.errors import BadInput, CommitConflict, PositionRefused
 from tidelake.ingest.config.lower_case import format_of
 from tidelake.ingest.dead_letter_table import DeadLetterTable, values_of
-from tidelake.ingest.formats.base import WITHHELD_REASON
+from tidelake.ingest.formats.base import WITHHELD_REASON, TableRows
 from tidelake.ingest.pipeline.builder import expanded
 from tidelake.ingest.pipeline.configured_source import build_source
 from tidelake.ingest.pipeline.configured_tables import ConfiguredTables
+from tidelake.ingest.pipeline.progress_tracker import ProgressFile, progress_path
 from tidelake.ingest.replay.dead_letter_batches import DeadLetter, place_of, raw_batches
 from tidelake.ingest.replay.later_changes import LaterChanges, Place, find_later_changes, keys_of
 from tidelake.ingest.replay.replay_plan import DecodedDeadLetters, ReplayPlan, ReplayTable, plan_replay
 from tidelake.ingest.settings import Config
 from tidelake.ingest.sources.source import Source
 from tidelake.ingest.tables.routed_decoder import RoutedDecoder
+from tidelake.ingest.tables.soft_deletes import with_soft_deletes
 from tidelake.ingest.tables.table_router import router_of
 from tidelake.ingest.tables.table_targets import TableTargets
 from tidelake.storage.base.clock import epoch_ms
@@ -45,9 +50,11 @@ from tidelake.storage.base.logs import get_logger
 from tidelake.storage.catalog.opening import open_catalog
 from tidelake.storage.commit.commit_message import Committable
 from tidelake.storage.commit.table_commit import TableCommit
+from tidelake.storage.fileio import open_retrying_file_io
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.read.predicate import Predicate, col
+from tidelake.storage.write.lookup.row_lookup import lookup_newest_rows
 from tidelake.storage.write.row_level.assignments import Assignments
 from tidelake.storage.write.row_level.row_changes import RowLevelOperation, change_rows
 from tidelake.storage.write.table_writer import TableWriter
@@ -109,6 +116,10 @@ class DeadLetterReplay:
         self._given_source = source
         self._source_config = msgspec.structs.replace(config, source=settings)
         self._kept_headers = format_.KEPT_HEADERS
+        self._progress = ProgressFile(
+            open_retrying_file_io(config.warehouse, config.warehouse_options),
+            progress_path(config.warehouse, config.pipeline),
+        )
 
     async def run(self, where: Predicate | Any = None, *, is_dry: bool = False) -> list[ReplayReport]:
         """Complete an interrupted replay, and then replay the dead letters that match the condition.
@@ -168,7 +179,7 @@ class DeadLetterReplay:
     ) -> ReplayReport:
         decoded = await asyncio.to_thread(self._decoded, dead_letters)
         for attempt in count(1):
-            newest = await asyncio.to_thread(self._newest_own_snapshots)
+            newest = await asyncio.to_thread(self._own_states)
             later = await self._later_changes(decoded, waiting, newest)
             plan = plan_replay(decoded, self._tables, later)
             if is_dry:
@@ -206,14 +217,25 @@ class DeadLetterReplay:
             found.append(DecodedDeadLetters(of_batch, tables, failed))
         return found
 
-    def _newest_own_snapshots(self) -> dict[str, Snapshot | None]:
-        return {name: TableCommit(t.context, self._pipeline).latest_of_user() for name, t in self._tables.items()}
+    def _own_states(self) -> dict[str, _OwnState]:
+        progress = self._progress.read()
+        return {name: self._own_state(table.context, progress) for name, table in self._tables.items()}
+
+    def _own_state(self, table: TableContext, progress: IdleProgress) -> _OwnState:
+        newest = TableCommit(table, self._pipeline).latest_of_user()
+        text = None if newest is None else newest.properties.get(POSITION_PROPERTY)
+        ends = {} if text is None else dict(position_from_text(text, table.name).ends)
+        idle = progress.tables.get(table.name)
+        if newest is not None and idle is not None and idle.is_current_for(newest.id, newest.delta_manifest_list):
+            for partition, end in progress.reached.ends.items():
+                ends[partition] = max(end, ends.get(partition, 0))
+        return _OwnState(newest, ends)
 
     async def _later_changes(
         self,
         decoded: Sequence[DecodedDeadLetters],
         waiting: Sequence[DeadLetter],
-        newest: Mapping[str, Snapshot | None],
+        newest: Mapping[str, _OwnState],
     ) -> LaterChanges:
         keyed = [
             (part, rows)
@@ -236,7 +258,7 @@ class DeadLetterReplay:
                 self._decoder,
                 wanted,
                 starts,
-                {name: _ends(name, snapshot) for name, snapshot in newest.items()},
+                {name: state.ends for name, state in newest.items()},
                 {(*place_of(one), one["table"]) for one in waiting},
                 await asyncio.to_thread(self._replayed_places),
                 {name: table.order_columns for name, table in self._tables.items()},
@@ -258,7 +280,7 @@ class DeadLetterReplay:
     def _commit_user(self) -> str:
         return f"{self._pipeline}.replay"
 
-    def _execute(self, plan: ReplayPlan, newest: Mapping[str, Snapshot | None], replay_id: int) -> None:
+    def _execute(self, plan: ReplayPlan, newest: Mapping[str, _OwnState], replay_id: int) -> None:
         """Carry out the plan. Raises _TableChanged or CommitConflict if the pipeline committed first. The tables before
         the failed one keep their commits.
         """
@@ -280,9 +302,7 @@ class DeadLetterReplay:
             where = col("id").is_in(ids[start : start + _IDS_AT_ONCE])
             change_rows(context, RowLevelOperation(where, Assignments(values)), f"{self._pipeline}.dead-letters")
 
-    def _write(
-        self, context: TableContext, batches: Sequence[pa.RecordBatch], newest: Snapshot | None, replay_id: int
-    ) -> None:
+    def _write(self, context: TableContext, batches: Sequence[TableRows], newest: _OwnState, replay_id: int) -> None:
         commit = TableCommit(context, self._commit_user)
         done = commit.latest_of_user()
         if done is not None and done.commit_identifier >= replay_id:
@@ -290,18 +310,40 @@ class DeadLetterReplay:
         writer = TableWriter(context, compactor_factory=compact_manager_factory())
         try:
             for batch in batches:
-                writer.write(batch)
+                is_soft = batch.target.deleted_at_column != ""
+                written = with_soft_deletes(batch, _TableLookup(context, writer)) if is_soft else batch
+                writer.write(written.rows)
             # The writer's base is fixed now, so later commits of others cause a conflict.
-            if TableCommit(context, self._pipeline).latest_of_user() != newest:
+            if self._own_state(context, self._progress.read()) != newest:
                 raise _TableChanged
             commit.commit(Committable(replay_id, writer.prepare_commit(replay_id, is_last=True)))
         finally:
             writer.abort()
 
 
-def _ends(table: str, snapshot: Snapshot | None) -> Mapping[TopicPartition, int]:
-    text = None if snapshot is None else snapshot.properties.get(POSITION_PROPERTY)
-    return {} if text is None else position_from_text(text, table).ends
+@dataclass(frozen=True, slots=True)
+class _OwnState:
+    """What the pipeline committed to a table.
+
+    newest: its newest snapshot.
+    ends: the next offset of each partition. Up to there, no record is missing in the table. That includes records
+        after the newest snapshot which gave no row, such as a delete of no row with `deletes: soft`.
+    """
+
+    newest: Snapshot | None
+    ends: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _TableLookup:
+    """Looks up the rows of a table that a replay writes."""
+
+    context: TableContext
+    writer: TableWriter
+
+    def newest(self, keys: pa.RecordBatch) -> tuple[NDArray[np.bool_], pa.RecordBatch]:
+        """See `RowLookup`. Rows of the replay that are not committed count, too."""
+        return lookup_newest_rows(self.context, self.context.snapshots.latest(), keys, self.writer.uncommitted())
 
 
 def _report(plan: ReplayPlan, dead_letters: Sequence[DeadLetter], replay_id: int | None) -> ReplayReport:
@@ -313,5 +355,5 @@ def _report(plan: ReplayPlan, dead_letters: Sequence[DeadLetter], replay_id: int
         for one in dead_letters
         if (reason := plan.remaining.get(one["id"])) is not None
     ]
-    rows = {name: sum(batch.num_rows for batch in batches) for name, batches in plan.rows.items()}
+    rows = {name: sum(batch.rows.num_rows for batch in batches) for name, batches in plan.rows.items()}
     return ReplayReport(replay_id if plan.outcomes else None, outcomes, rows, remaining)

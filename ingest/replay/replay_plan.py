@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 
+from tidelake.checkpoint.offsets import TopicPartition
 from tidelake.ingest.formats.base import TableRows
 from tidelake.ingest.replay.dead_letter_batches import DeadLetter, place_of
 from tidelake.ingest.replay.later_changes import Change, Key, LaterChanges, keys_of, row_values
@@ -55,12 +57,12 @@ class ReplayPlan:
 
     outcomes: the outcome of each dead letter, by its id
     remaining: the reason of each dead letter that can't be replayed, by its id
-    rows: the rows to write to each table, in order
+    rows: the rows to write to each table, in order. Deletes are not yet those of `deletes: soft`
     """
 
     outcomes: dict[str, str] = field(default_factory=dict)
     remaining: dict[str, str] = field(default_factory=dict)
-    rows: dict[str, list[pa.RecordBatch]] = field(default_factory=lambda: defaultdict(list))
+    rows: dict[str, list[TableRows]] = field(default_factory=lambda: defaultdict(list))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,14 +100,44 @@ def plan_replay(
                 is_kept = any(offset in offsets for offsets in kept.values())
                 plan.outcomes[dead_letter["id"]] = REPLAYED if is_kept else SUPERSEDED
         for rows in part.tables:
-            mask = [
-                offset not in reasons and (number in kept[rows.target.name].get(offset, ()))
+            chosen = [
+                number
                 for number, offset in enumerate(rows.offsets.tolist())
+                if offset not in reasons and (number in kept[rows.target.name].get(offset, ()))
             ]
-            chosen = rows.rows.filter(pa.array(mask, pa.bool_()))
-            if chosen.num_rows:
-                plan.rows[rows.target.name].append(chosen)
+            if chosen:
+                partition = place_of(part.dead_letters[0])[0]
+                plan.rows[rows.target.name].append(_with_soft_deletes_since(rows, chosen, later, partition))
     return plan
+
+
+def _with_soft_deletes_since(
+    rows: TableRows, chosen: Sequence[int], later: LaterChanges, partition: TopicPartition
+) -> TableRows:
+    """Return the chosen rows, and the deletes after them that found no row to keep, each before the newer rows.
+
+    chosen: row numbers.
+    """
+    offsets = rows.offsets[list(chosen)]
+    own = rows.rows.take(pa.array(chosen, pa.int64()))
+    if not rows.target.deleted_at_column:
+        return TableRows(rows.target, own, offsets)
+    parts, at = [own], offsets.tolist()
+    keys = keys_of(TableRows(rows.target, own, offsets))
+    for key, offset in zip(keys, offsets.tolist(), strict=True):
+        changes = later.after(rows.target.name, key, partition, offset)
+        for change in changes if _are_soft_deletes(changes) else ():
+            assert change.soft_delete is not None
+            parts.append(change.soft_delete)
+            at.append(change.offset if change.partition == partition else offset)
+    order = np.argsort(at, kind="stable")
+    combined = pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
+    return TableRows(rows.target, combined.take(pa.array(order)), np.array(at, np.int64)[order])
+
+
+def _are_soft_deletes(changes: Sequence[Change]) -> bool:
+    """Return whether all changes only set the time of a delete: the row keeps its values."""
+    return all(change.soft_delete is not None for change in changes)
 
 
 def _decide_all(
@@ -166,7 +198,7 @@ def _decide_row(
             f"key {_key_text(key)}"
         )
     newer = later.after(table.name, key, partition, offset)
-    if not newer:
+    if not newer or _are_soft_deletes(newer):
         return True
     if not table.is_newest_wins:
         engine = table.context.options.merge_engine

@@ -14,6 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tidelake.ingest.formats.concatenated_json import layout
+from tidelake.ingest.formats.registry import GLUE_COMPRESSIONS, GLUE_FRAME_BYTES, GLUE_MAGIC
 from tidelake.ingest.formats.values.json_text import BadValue
 from tidelake.ingest.raw_batch import Headers
 
@@ -27,10 +28,6 @@ CONFIGURED: Final = 0
 _ID_MAGIC: Final = 0
 _GUID_MAGIC: Final = 1
 _GUID_BYTES: Final = 16
-# Source: AWS Glue Schema Registry's `AWSSchemaRegistryConstants`: version, compression, the schema version's UUID
-_GLUE_MAGIC: Final = 3
-_GLUE_COMPRESSIONS: Final = (0, 5)
-_GLUE_FRAME_BYTES: Final = 18
 
 
 class ConfluentFraming:
@@ -85,7 +82,7 @@ def unframed(value: bytes, headers: Headers, schema_header: str) -> tuple[Schema
         return _id_of_header(header, schema_header), value
     if len(value) >= FRAME_BYTES and value[0] == _ID_MAGIC:
         return int.from_bytes(value[1:FRAME_BYTES], "big"), value[FRAME_BYTES:]
-    if len(value) >= _GLUE_FRAME_BYTES and value[0] == _GLUE_MAGIC and value[1] in _GLUE_COMPRESSIONS:
+    if len(value) >= GLUE_FRAME_BYTES and value[0] == GLUE_MAGIC and value[1] in GLUE_COMPRESSIONS:
         raise BadValue(
             f"its frame is that of AWS Glue Schema Registry (schema version {UUID(bytes=value[2:18])}), which is "
             "not read. Let the producer write to a registry with Confluent's interface, or records without a registry"

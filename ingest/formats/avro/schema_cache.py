@@ -41,6 +41,13 @@ class SchemaCache:
                 found = parse_avro_schema(registered.text, registered.references)
             except BadValue as e:
                 raise BadValue(f"schema {id_}: {e}") from None
+            if found.kind == "union":
+                names = ", ".join(str(branch.properties.get("name", branch.kind)) for branch in found.branches)
+                raise BadValue(
+                    f"schema {id_} is a union ({names}), and its records could have columns of any of these types. "
+                    "Register the record types as schemas of their own (the serializer's TopicRecordNameStrategy or "
+                    "RecordNameStrategy without `use.latest.version`), or send them to one topic each"
+                )
             if found.kind != "record":
                 raise BadValue(f"schema {id_} is a schema of {found.kind}, not of a record")
             self._types[id_] = found

@@ -6,6 +6,8 @@ So the value decoders for JSON also read Avro. The conversions:
 - A 32-bit float becomes its shortest text.
 - NaN and the infinities become texts.
 - A map whose keys are no texts becomes a list of pairs.
+- A record of a union of several records becomes an object with one member, which has the record's full name, as in
+  Avro's own JSON. Otherwise nobody could tell records with equal fields apart.
 """
 
 from __future__ import annotations
@@ -140,7 +142,11 @@ class _Reader:
             case "enum":
                 return msgspec.json.encode(self._one_of(type_.symbols))
             case "union":
-                return self.json(self._one_of(type_.branches), depth)
+                branch = self._one_of(type_.branches)
+                raw = self.json(branch, depth)
+                if branch.kind == "record" and type_.is_of_records:
+                    return object_of({str(branch.properties["name"]): raw})
+                return raw
             case "record":
                 return object_of({name: self.json(inner, depth + 1) for name, inner in type_.fields.items()})
             case _:

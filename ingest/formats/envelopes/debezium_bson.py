@@ -22,6 +22,7 @@ from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.ingest.formats.values.json_text import BadValue, JsonKind, kind_of, read_object, read_text
 
 ID: Final = "_id"
+_WHOLE_DOCUMENTS: Final = "Let the connector send whole documents (capture.mode=change_streams_update_full)"
 _OPS: Final = {"c": Op.INSERT, "r": Op.INSERT, "u": Op.UPDATE, "d": Op.DELETE}
 
 
@@ -30,10 +31,20 @@ class _Source(msgspec.Struct, gc=False):
     collection: str | None = None
 
 
+class _UpdateDescription(msgspec.Struct, gc=False, rename="camel"):
+    """What an update changed, by paths. It stands beside the document, or in place of it."""
+
+    updated_fields: msgspec.Raw = NULL
+    removed_fields: list[str] | None = None
+    truncated_arrays: msgspec.Raw = NULL
+
+
 class _Payload(msgspec.Struct, gc=False, kw_only=True):
     op: str | None = None
     before: msgspec.Raw = NULL
     after: msgspec.Raw = NULL
+    update: _UpdateDescription | None = msgspec.field(name="updateDescription", default=None)
+    patch: msgspec.Raw = NULL
     source: _Source | None = None
     status: str | None = None
     id: str | None = None
@@ -52,11 +63,14 @@ class BsonEnvelope(Envelope):
     op: str | None = None
     before: msgspec.Raw = NULL
     after: msgspec.Raw = NULL
+    update: _UpdateDescription | None = msgspec.field(name="updateDescription", default=None)
+    patch: msgspec.Raw = NULL
     source: _Source | None = None
     status: str | None = None
     id: str | None = None
     ts_ms: int | None = None
     payload: _Payload | None = None
+    operation_type: str | None = msgspec.field(name="operationType", default=None)
     key: bytes | None = msgspec.field(default=None, name="$key")
 
     def keyed(self, key: bytes | None) -> BsonEnvelope:
@@ -68,6 +82,11 @@ class BsonEnvelope(Envelope):
 
     def event(self) -> Op | Skipped:
         content = self._content
+        if content.op is None and self.operation_type is not None:
+            raise NotThisFormat(
+                "it is a change event of MongoDB's own Kafka connector (`operationType`), which is not read. Use "
+                "Debezium's MongoDB connector for the topic"
+            )
         if content.op is None:
             if content.status is not None and content.id is not None:
                 return Skipped.TRANSACTION
@@ -96,14 +115,33 @@ class BsonEnvelope(Envelope):
         before, after = _document(self._content.before, "before"), _document(self._content.after, "after")
         if op is Op.DELETE:
             return [ChangeEvent(op, before or {ID: plain_json(self._raw_id_of_key())}, None)]
+        if after is None and op is Op.UPDATE:
+            return [self._update_without_document(before, columns)]
         if after is None:
-            raise BadValue(
-                f"op {self._content.op} has no document: let the connector send whole documents "
-                "(capture.mode=change_streams_update_full)"
-            )
+            raise BadValue(f"op {self._content.op} has no document. {_WHOLE_DOCUMENTS}")
         absent = dict.fromkeys(columns, b"null")
         old = None if before is None or op is not Op.UPDATE else {**absent, **before}
         return [ChangeEvent(op, old, {**absent, **after})]
+
+    def _update_without_document(self, before: dict[str, bytes] | None, columns: Collection[str]) -> ChangeEvent:
+        """Return an update that has only the description of what changed.
+
+        Columns that it does not name did not change. With the document before the change, all are known.
+        """
+        content = self._content
+        if bytes(content.patch) != b"null":
+            raise BadValue(
+                "the update is a `patch` of the oplog, as Debezium before 2.0 sends it, and has no document. "
+                f"{_WHOLE_DOCUMENTS}"
+            )
+        if content.update is None:
+            raise BadValue(f"op {content.op} has no document. {_WHOLE_DOCUMENTS}")
+        changed = _changed_fields(content.update)
+        if before is not None:
+            old = {**dict.fromkeys(columns, b"null"), **before}
+            return ChangeEvent(Op.UPDATE, old, {**old, **changed})
+        after = {**changed, ID: plain_json(self._raw_id_of_key())}
+        return ChangeEvent(Op.UPDATE, None, after, unchanged=frozenset(columns) - after.keys())
 
     def raw_id(self) -> bytes | None:
         """Return the document's id in extended JSON; None if the record has no document."""
@@ -120,7 +158,7 @@ class BsonEnvelope(Envelope):
             members = key_members(self.key)
         raw = members.get("id", b"null")
         if kind_of(raw) is not JsonKind.TEXT:
-            raise BadValue("the delete has no before image, and its key has no member `id`")
+            raise BadValue("the record has no document, and its key has no member `id`")
         return _json_text(raw, "id of the key")
 
 
@@ -139,6 +177,28 @@ def _document(raw: msgspec.Raw, member: str) -> dict[str, bytes] | None:
     if found.get(ID, b"null") == b"null":
         raise BadValue(f"{member}: the document has no {ID}")
     return found
+
+
+def _changed_fields(update: _UpdateDescription) -> dict[str, bytes]:
+    """Return column name to value of the fields that an update set or removed.
+
+    Raises BadValue if it changed a part of a field: the field's whole value is not in the record then.
+    """
+    changed: dict[str, bytes] = {}
+    raw = bytes(update.updated_fields)
+    if raw != b"null":
+        try:
+            changed = document_members(_json_text(raw, "updatedFields") if kind_of(raw) is JsonKind.TEXT else raw)
+        except BadValue as e:
+            raise BadValue(f"updateDescription: {e}") from None
+    changed |= dict.fromkeys(update.removed_fields or (), b"null")
+    parts = sorted(name for name in changed if "." in name)
+    if parts or bytes(update.truncated_arrays) not in (b"null", b"[]"):
+        what = ", ".join(parts) or "elements of an array"
+        raise BadValue(f"the update changed only a part of a field ({what}), and has no document. {_WHOLE_DOCUMENTS}")
+    if ID in changed:
+        raise BadValue(f"updateDescription: it changes {ID}, which MongoDB does not allow")
+    return changed
 
 
 def _json_text(raw: bytes, what: str) -> bytes:

@@ -78,6 +78,8 @@ class _JsonReader(EnvelopeReader):
     def read(self, value: bytes) -> Envelope:
         if value[:1] == b"\0":
             raise BadValue(f"not JSON: it begins with a zero byte{other_format_hint(value, PlainJson.NAME)}")
+        if value[:1] == b"\3" and (hint := other_format_hint(value, PlainJson.NAME)):
+            raise BadValue(f"not JSON{hint}")
         read_object(value)
         return JsonRow(row=msgspec.Raw(value))
 

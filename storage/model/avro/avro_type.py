@@ -44,6 +44,11 @@ class AvroType:
         others = [branch for branch in self.branches if branch.kind != NULL]
         return others[0] if len(others) == 1 else self
 
+    @property
+    def is_of_records(self) -> bool:
+        """Whether it is a union of several record types."""
+        return self.kind == "union" and sum(branch.kind == "record" for branch in self.branches) > 1
+
 
 def avro_type_of(schema: Any, references: Sequence[Any] = ()) -> AvroType:
     """Return the type of a schema, given as parsed JSON.

@@ -138,6 +138,24 @@ def materials(name: str) -> list[Material]:
     if name == "debezium-cloudevents":
         records = [Record(record.key, cloud_event(record.value or b"null")) for record in debezium(_HISTORY)]
         found.append(Material(name, records, target, {}))
+    if name == "debezium-bson":
+        updates = [
+            {"updatedFields": json.dumps({"note": "ü🦊", "qty": number}), "removedFields": ["flag"]}
+            for number in range(30)
+        ]
+        changes = [{"op": "u", "updateDescription": update, "source": {"connector": "mongodb"}} for update in updates]
+        records = [Record(b'{"id":"7"}', json.dumps(value).encode()) for value in changes]
+        columns = {"_id": "STRING", "note": "STRING", "qty": "INT", "flag": "STRING"}
+        found.append(Material(name, records, orders(columns, ("_id",)), {}))
+    if name == "debezium-outbox":
+        headers = (("id", b"4d47e190"), ("eventType", b"OrderCreated"))
+        payloads = [json.dumps({"id": number, "note": "ü🦊"}).encode() for number in range(30)]
+        values = [*payloads, *(json.dumps(payload.decode()).encode() for payload in payloads)]
+        events = [Record(b'"1"', value, headers) for value in values] + [
+            Record(b'"1"', value) for value in payloads[:3]
+        ]
+        columns = {"id": "STRING", "aggregateid": "STRING", "type": "STRING", "payload": "STRING"}
+        found.append(Material(name, events, orders(columns, ("id",)), {}))
     if name == "protobuf":
         schemas = Path(__file__).parent / "protobuf" / "schemas.json"
         values = [b"\0\0\0\0\1\0\x08" + bytes([number]) + b"\x12\x02ab\x1a\x02\x01\x02" for number in range(60)]

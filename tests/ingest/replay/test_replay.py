@@ -34,6 +34,7 @@ from tidelake.storage.model.types import arrow_type, parse_type
 
 Change = tuple[int, Any]  # key and quantity; None deletes
 BAD = "many"  # no INT; a STRING
+BAD_DELETE = "many of a deleted row"
 LETTERS = "ops.dead_letters"
 
 
@@ -41,7 +42,8 @@ def line(offset: int, change: Change, partition: int = 0, **more: str) -> str:
     id_, quantity = change
     source = {"db": "shop", "table": "orders", "connector": "postgresql"}
     row = {"id": id_, "quantity": "0" if quantity is None else str(quantity), "version": offset}
-    value = {"before": row, "after": None, "op": "d"} if quantity is None else {"before": None, "after": row, "op": "c"}
+    is_delete = quantity in (None, BAD_DELETE)
+    value = {"before": row, "after": None, "op": "d"} if is_delete else {"before": None, "after": row, "op": "c"}
     record = {
         "topic": "shop",
         "partition": partition,
@@ -462,6 +464,86 @@ def test_after_a_full_replay_the_table_equals_one_without_bad_records(
     shop.replay(tidelake.col("offset").is_in(offsets))
     shop.replay()
     assert shop.rows() == truth
+
+
+class SoftShop(Shop):
+    """A shop whose table keeps deleted rows, with the time of the delete."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.catalog.alter_table("shop.orders", [tidelake.AddColumn("deleted_at", "TIMESTAMP_LTZ(3)")])
+        self.settings = "tables: [{name: shop.orders, deletes: soft, deleted_at_column: deleted_at}]"
+
+    def kept(self) -> dict[int, tuple[str, int | None]]:
+        """Return key to quantity, and the offset of the delete."""
+        rows = self.catalog.table("shop.orders").scan().to_arrow().to_pylist()
+        times = {row["id"]: row["deleted_at"] for row in rows}
+        offsets = {id_: time and round(time.timestamp() * 1000) - 1_700_000_000_000 for id_, time in times.items()}
+        return {row["id"]: (row["quantity"], offsets[row["id"]]) for row in rows}
+
+
+@pytest.mark.parametrize(
+    ("changes", "letters", "row"),
+    [
+        ([(1, 5), (1, BAD_DELETE)], 1, ("5", 1)),
+        ([(1, 5), (1, BAD_DELETE), (1, 6)], 1, ("6", None)),
+        ([(1, BAD), (1, BAD_DELETE)], 2, (BAD, 1)),
+        ([(1, BAD), (1, None)], 1, (BAD, 1)),
+        ([(1, 5), (1, BAD), (1, None)], 1, (BAD, 2)),
+        ([(1, BAD), (1, None), (1, BAD)], 2, (BAD, None)),
+        ([(1, BAD), (1, None), (1, BAD), (1, None), (1, None)], 2, (BAD, 4)),
+        ([(1, BAD_DELETE)], 1, None),
+    ],
+    ids=[
+        "a delete",
+        "a delete before a newer row",
+        "a row and its delete",
+        "a row that was deleted since",
+        "an update of a row that was deleted since",
+        "a row, and one after its delete",
+        "deletes between the rows",
+        "a delete of no row",
+    ],
+)
+def test_a_replayed_delete_keeps_the_row_with_the_time_of_the_delete(
+    tmp_path: Path, changes: list[Change], letters: int, row: tuple[str, int | None] | None
+) -> None:
+    shop = SoftShop(tmp_path)
+    shop.add(*changes)
+    shop.run()
+    assert len(shop.dead_letters()) == letters
+    shop.fix()
+    shop.replay()
+    assert shop.kept() == ({} if row is None else {1: row})
+
+
+@settings(max_examples=examples(15), phases=(Phase.explicit, Phase.generate))
+@given(
+    st.lists(
+        st.lists(st.tuples(KEYS, st.one_of(QUANTITIES, st.just(BAD_DELETE))), min_size=1, max_size=5),
+        min_size=1,
+        max_size=3,
+    ),
+    st.lists(st.booleans(), min_size=15, max_size=15),
+)
+def test_after_a_full_replay_a_table_of_soft_deletes_equals_one_without_bad_records(
+    tmp_path_factory: pytest.TempPathFactory, runs: list[list[Change]], first: list[bool]
+) -> None:
+    shop = SoftShop(tmp_path_factory.mktemp("shop") / "shop")
+    truth: dict[int, tuple[str, int | None]] = {}
+    for offset, (id_, quantity) in enumerate(change for changes in runs for change in changes):
+        if quantity not in (None, BAD_DELETE):
+            truth[id_] = (str(quantity), None)
+        elif id_ in truth:
+            truth[id_] = (truth[id_][0], offset)
+    for changes in runs:
+        shop.add(*changes)
+        shop.run()
+    shop.fix()
+    shop.replay(tidelake.col("offset").is_in([offset for offset, is_first in enumerate(first) if is_first]))
+    shop.replay()
+    shop.run()
+    assert shop.kept() == truth
 
 
 def test_a_replay_counts_the_records_that_it_reads_again(shop: Shop) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
@@ -15,6 +16,7 @@ import pytest
 
 from tests.ingest.formats.conftest import NoColumnarDecoder
 from tests.ingest.formats.debezium.changes import Record, batch_of, orders, rows_of
+from tests.support.levels import rounds
 from tests.support.schema_registry import SchemaRegistryServer, schema_registry
 from tidelake.errors import BadInput
 from tidelake.ingest.formats.avro import debezium_avro_decoder as decoder_module
@@ -170,3 +172,96 @@ def test_a_column_that_the_table_lacks_is_named(registry: SchemaRegistryServer) 
 def test_contradictory_options_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(BadInput, match=message):
         open_format("avro", options).decoder(lambda source: None)
+
+
+def _record(name: str, *fields: str) -> dict[str, Any]:
+    members = [{"name": field, "type": ["null", "string"], "default": None} for field in fields]
+    return {"type": "record", "name": name, "namespace": "shop", "fields": members}
+
+
+PAID: Final = _record("Paid", "by")
+SENT: Final = _record("Sent", "by")  # the same fields: only the name tells them apart
+
+
+def _written(schema: Any, value: Any) -> bytes:
+    out = BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), value)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("union", "value", "text"),
+    [
+        ([PAID, SENT], ("shop.Sent", {"by": "ü🦊"}), '{"shop.Sent":{"by":"ü🦊"}}'),
+        (["null", PAID, SENT], ("shop.Paid", {"by": None}), '{"shop.Paid":{"by":null}}'),
+        (["null", PAID, SENT], None, None),
+        (["null", PAID, SENT, "long"], 7, "7"),
+        (["null", "string", PAID], {"by": "a"}, '{"by":"a"}'),
+        (
+            {"type": "array", "items": [PAID, SENT]},
+            [("shop.Sent", {"by": "a"}), ("shop.Paid", {"by": "b"})],
+            '[{"shop.Sent":{"by":"a"}},{"shop.Paid":{"by":"b"}}]',
+        ),
+    ],
+    ids=["two records", "null and two records", "null", "a number among records", "one record", "in an array"],
+)
+def test_a_record_of_a_union_of_records_is_named(union: Any, value: Any, text: str | None) -> None:
+    schema = {
+        "type": "record",
+        "name": "Event",
+        "fields": [{"name": "id", "type": "long"}, {"name": "what", "type": union}],
+    }
+    record = Record(None, _written(schema, {"id": 1, "what": value}))
+    decoder = open_format("avro", {"schema": json.dumps(schema)}).decoder(
+        lambda source: orders({"id": "BIGINT", "what": "STRING"})
+    )
+    decoded = decoder.decode(batch_of([record]))
+    assert not decoded.failures
+    assert rows_of(decoded) == [("+I", 1, text)]
+
+
+def test_damaged_bytes_of_a_union_of_records_give_a_row_or_a_failure() -> None:
+    fields = [{"name": "id", "type": "long"}, {"name": "what", "type": ["null", PAID, SENT, "long"]}]
+    schema = {"type": "record", "name": "Event", "fields": fields}
+    good = [
+        _written(schema, {"id": 1, "what": what})
+        for what in (None, 7, ("shop.Sent", {"by": "ü🦊"}), ("shop.Paid", {"by": None}))
+    ]
+    choose = random.Random(7)
+    damaged = []
+    for _ in range(rounds(3000)):
+        octets = bytearray(choose.choice(good))
+        for _ in range(choose.randint(1, 3)):
+            octets[choose.randrange(len(octets))] = choose.randrange(256)
+        damaged.append(Record(None, bytes(octets[: choose.randint(0, len(octets) + 2)])))
+    decoder = open_format("avro", {"schema": json.dumps(schema)}).decoder(
+        lambda source: orders({"id": "BIGINT", "what": "STRING"})
+    )
+    decoded = decoder.decode(batch_of(damaged))
+    assert len(rows_of(decoded)) + len(decoded.failures) == len(damaged)
+    assert rows_of(decoded)
+    assert decoded.failures
+
+
+def test_a_row_column_can_hold_no_union_of_records() -> None:
+    schema = {
+        "type": "record",
+        "name": "Event",
+        "fields": [{"name": "id", "type": "long"}, {"name": "what", "type": [PAID, SENT]}],
+    }
+    record = Record(None, _written(schema, {"id": 1, "what": ("shop.Sent", {"by": "a"})}))
+    decoder = open_format("avro", {"schema": json.dumps(schema)}).decoder(
+        lambda source: orders({"id": "BIGINT", "what": "ROW<`by` STRING>"})
+    )
+    decoded = decoder.decode(batch_of([record]))
+    assert [failure.columns for failure in decoded.failures] == [("what.shop.Sent",)]
+
+
+def test_a_schema_that_is_a_union_is_refused_with_the_serializer_s_setting(registry: SchemaRegistryServer) -> None:
+    registry.schemas = {"9": json.dumps([PAID, SENT])}
+    decoder = open_format("avro", {"schema_registry_url": registry.url}).decoder(lambda source: orders(TYPES))
+    (failure,) = decoder.decode(
+        batch_of([Record(None, b"\0\0\0\0\x09" + _written([PAID, SENT], ("shop.Paid", {"by": "a"})))])
+    ).failures
+    assert failure.reason.startswith("schema 9 is a union (shop.Paid, shop.Sent)")
+    assert "TopicRecordNameStrategy" in failure.reason

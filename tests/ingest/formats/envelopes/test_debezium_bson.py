@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import tidelake
 from tests.ingest.formats.debezium.changes import Record, as_json, batch_of, orders, rows_of
+from tidelake.ingest.config.config import parse_config
 from tidelake.ingest.formats.base import DecodedBatch, Skipped, Target
 from tidelake.ingest.formats.document_ids import DocumentIds
 from tidelake.ingest.formats.envelopes.extended_json import plain_json
 from tidelake.ingest.formats.registry import open_format
 from tidelake.ingest.formats.values.json_text import BadValue
+from tidelake.ingest.pipeline.builder import build_pipeline
 
 SOURCE = {"connector": "mongodb", "db": "shop", "collection": "baskets"}
 TARGET = orders({"_id": "STRING", "n": "INT", "tags": "STRING"}, ("_id",))
@@ -179,3 +184,118 @@ def test_ids_that_were_read_apart_are_refused_as_if_they_were_read_together(ids:
     else:
         earlier.include("t", other)
         assert earlier.types.keys() == read(ids, DocumentIds())[0].types.keys()
+
+
+def partial_update(before: Any = None, **description: Any) -> Record:
+    """Return an update without the document after it, as `capture.mode=change_streams` sends it."""
+    if "updatedFields" in description:
+        description["updatedFields"] = json.dumps(description["updatedFields"])
+    payload = {
+        "op": "u",
+        "before": None if before is None else json.dumps(before),
+        "after": None,
+        "updateDescription": {"removedFields": None, "updatedFields": None, "truncatedArrays": None, **description},
+        "source": SOURCE,
+    }
+    return Record(as_json({"id": json.dumps("a")}), as_json(payload))
+
+
+@pytest.mark.parametrize(
+    ("description", "row", "unchanged"),
+    [
+        ({"updatedFields": {"n": 2}}, ("+U", "a", 2, None), {"tags"}),
+        ({"updatedFields": {"n": {"$numberLong": "2"}}, "removedFields": ["tags"]}, ("+U", "a", 2, None), set()),
+        ({"removedFields": ["n"], "truncatedArrays": []}, ("+U", "a", None, None), {"tags"}),
+        ({"updatedFields": {"tags": "ü🦊"}}, ("+U", "a", None, "ü🦊"), {"n"}),
+        ({}, ("+U", "a", None, None), {"n", "tags"}),
+    ],
+    ids=["set", "set and removed", "removed", "unicode", "nothing"],
+)
+def test_an_update_without_its_document_leaves_the_other_columns_as_they_are(
+    description: dict[str, Any], row: tuple[Any, ...], unchanged: set[str]
+) -> None:
+    decoded = decode([partial_update(**description)])
+    assert not decoded.failures
+    assert rows_of(decoded) == [row]
+    found = decoded.tables[0].unavailable
+    assert (set() if found is None else set(found.columns)) == unchanged
+
+
+def test_the_document_before_an_update_completes_it() -> None:
+    target = orders({"_id": "STRING", "n": "INT", "tags": "STRING"}, ("_id",), emit_update_before=True)
+    before = {"_id": "a", "n": 1, "tags": ["x"]}
+    decoded = decode(
+        [partial_update(before, updatedFields={"n": 2}), partial_update(before, removedFields=["n"])], target
+    )
+    assert not decoded.failures
+    assert rows_of(decoded) == [
+        ("-U", "a", 1, '["x"]'),
+        ("+U", "a", 2, '["x"]'),
+        ("-U", "a", 1, '["x"]'),
+        ("+U", "a", None, '["x"]'),
+    ]
+    assert decoded.tables[0].unavailable is None
+
+
+@pytest.mark.parametrize(
+    ("description", "what"),
+    [
+        ({"updatedFields": {"address.city": "Rome"}}, r"\(address.city\)"),
+        ({"updatedFields": {"tags.0": "x", "n": 1}}, r"\(tags.0\)"),
+        ({"removedFields": ["address.city"]}, r"\(address.city\)"),
+        ({"truncatedArrays": [{"field": "tags", "size": 1}]}, r"\(elements of an array\)"),
+    ],
+    ids=["a member", "an element", "a removed member", "a shorter array"],
+)
+@pytest.mark.parametrize("before", [None, {"_id": "a"}], ids=["no document", "the document before"])
+def test_an_update_of_a_part_of_a_field_needs_the_document(before: Any, description: dict[str, Any], what: str) -> None:
+    (failure,) = decode([partial_update(before, **description)]).failures
+    assert re.search(what, failure.reason)
+    assert "capture.mode=change_streams_update_full" in failure.reason
+
+
+def test_records_of_the_oplog_and_of_mongodbs_own_connector_are_refused_by_name() -> None:
+    patch = {"op": "u", "patch": '{"$v":1,"$set":{"n":2}}', "filter": '{"_id":"a"}', "source": SOURCE}
+    own = {"_id": {"_data": "82"}, "operationType": "update", "ns": {"db": "shop", "coll": "baskets"}}
+    decoded = decode([Record(as_json({"id": '"a"'}), as_json(patch)), Record(None, as_json(own))])
+    oplog, stream = (failure.reason for failure in decoded.failures)
+    assert "`patch` of the oplog" in oplog
+    assert "capture.mode=change_streams_update_full" in oplog
+    assert "MongoDB's own Kafka connector" in stream
+
+
+SAMPLE = json.loads((Path(__file__).parents[1] / "public_samples" / "mongodb_update.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(
+    ("mode", "lacks"),
+    [
+        ("change_streams", ["before", "after"]),
+        ("change_streams_update_full", ["before"]),
+        ("change_streams_with_pre_image", ["after"]),
+        ("change_streams_update_full_with_pre_image", []),
+    ],
+)
+def test_all_capture_modes_of_the_connector_give_the_same_table(tmp_path: Path, mode: str, lacks: list[str]) -> None:
+    """The sample of Debezium's documentation, as each mode sends it, after an insert of the document."""
+    payload = SAMPLE["value"]["payload"]
+    insert = {**payload, "op": "c", "before": None, "after": payload["before"], "updateDescription": None}
+    update = {**payload, **dict.fromkeys(lacks)}
+    (tmp_path / "in").mkdir()
+    place = {"topic": "fulfillment.inventory.customers", "partition": 0, "key": json.dumps(SAMPLE["key"])}
+    records = [
+        {**place, "offset": offset, "value": json.dumps({"schema": None, "payload": value})}
+        for offset, value in enumerate([insert, update])
+    ]
+    (tmp_path / "in" / "1.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    text = f"""
+        warehouse: {tmp_path}/lake
+        source: {{type: change-log-folder, path: {tmp_path}/in, until: end}}
+        format: debezium-bson
+        tables: [{{name: shop.customers, match: customers}}]
+    """
+    asyncio.run(build_pipeline(parse_config(text, "shop.yaml", [], {}, pipeline="shop")).run())
+    rows = tidelake.open_catalog(f"{tmp_path}/lake").table("shop.customers").scan().to_arrow().to_pylist()
+    assert rows == [
+        {"_id": "1004", "first_name": "Anne Marie", "last_name": "Kretchmar", "email": "annek@noanswer.org"}
+    ]

@@ -25,6 +25,7 @@ OTHERS = (
     "debezium-flattened-avro",
     "debezium-bson",
     "debezium-cloudevents",
+    "debezium-outbox",
     "avro",
     "protobuf",
     "csv",

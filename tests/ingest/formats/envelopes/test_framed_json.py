@@ -42,3 +42,10 @@ def test_without_the_option_the_record_says_which_one_it_needs() -> None:
 def test_another_frame_is_refused_by_name() -> None:
     with pytest.raises(BadInput, match="framing of json must be none or confluent, not 'glue'"):
         open_format("json", {"framing": "glue"})
+
+
+def test_the_frame_of_aws_glue_is_refused_by_name() -> None:
+    target = orders({"id": "BIGINT"}, ())
+    decoder = open_format("json", {}).decoder(lambda source: target)
+    (failure,) = decoder.decode(batch_of([Record(None, b"\3\0" + bytes(16) + b'{"id":1}')])).failures
+    assert "AWS Glue Schema Registry, which is not read" in failure.reason

@@ -67,7 +67,15 @@ def test_every_format_without_samples_is_listed() -> None:
     unsampled = FORMATS.keys() - set(SAMPLED)
     what_to_do = "add messages to tests/recorded/formats/<name>, or list it here"
     flattened = {"debezium-flattened-json", "debezium-flattened-avro"}  # the records of these captures, flattened
-    assert unsampled == {"debezium-json", "debezium-cloudevents", "avro", "protobuf", "csv", *flattened}, what_to_do
+    assert unsampled == {
+        "debezium-json",
+        "debezium-cloudevents",
+        "avro",
+        "protobuf",
+        "csv",
+        "debezium-outbox",
+        *flattened,
+    }, what_to_do
 
 
 @pytest.mark.parametrize(
