@@ -15,7 +15,6 @@ from tidelake.ingest.formats.base import TableRows
 from tidelake.ingest.replay.dead_letter_batches import DeadLetter, place_of
 from tidelake.ingest.replay.later_changes import Change, Key, LaterChanges, keys_of, row_values
 from tidelake.storage.merge.aggregate_functions import is_order_free
-from tidelake.storage.model.format import KIND_COLUMN, RowKind
 from tidelake.storage.model.options import MergeEngine
 from tidelake.storage.model.table import TableContext
 
@@ -150,7 +149,7 @@ def _decide_all(
     partition = place_of(part.dead_letters[0])[0]
     for rows in part.tables:
         table = tables[rows.target.name]
-        offsets, kinds = rows.offsets.tolist(), rows.rows[KIND_COLUMN].to_pylist()
+        offsets = rows.offsets.tolist()
         has_rows.update(offsets)
         lacking = set() if rows.unavailable is None else set(rows.unavailable.rows.tolist())
         keys: list[Key] = [()] * len(offsets) if table.is_order_independent else keys_of(rows)
@@ -160,12 +159,6 @@ def _decide_all(
                 reasons[offset] = (
                     f"{table.name} keeps versions of rows, which a replay can't split while the pipeline writes them. "
                     "Read the record again: `tidelake ingest run … --rewind-to TABLE=…`"
-                )
-                continue
-            if rows.target.deleted_at_column and kinds[number] == RowKind.DELETE:
-                reasons[offset] = (
-                    f"{table.name} keeps deleted rows with their last values, which a replay does not look up. Read "
-                    "the record again: `tidelake ingest run … --rewind-to TABLE=…`"
                 )
                 continue
             if number in lacking:

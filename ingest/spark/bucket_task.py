@@ -168,7 +168,7 @@ class TableTask:
 
     def row_batches(self, chunks: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield rows with the table's columns and `_bucket`, oldest first."""
-        # With unavailable values, all rows are read at once: any of them may have such a value. So are they with deletes
+        # With unavailable values, all rows are read at once: any of them may have such a value. The same with deletes
         # that keep their rows, which any earlier one of the batch may be.
         is_whole = any(UNAVAILABLE_COLUMN in chunk.schema.names for chunk in chunks)
         is_whole |= bool(self._deleted_at_column) and any(map(_has_deletes, chunks))

@@ -554,30 +554,3 @@ def test_a_replay_counts_the_records_that_it_reads_again(shop: Shop) -> None:
     with shown_on(display):
         assert outcomes(shop.replay()) == {"superseded": 1}
     assert display.tasks == [("reading the log after the dead letters", "records", 2, 2)]
-
-
-def test_a_delete_for_a_table_that_keeps_deleted_rows_is_not_replayed_and_reading_it_again_keeps_the_row(
-    tmp_path: Path,
-) -> None:
-    shop = Shop(tmp_path)
-    shop.settings = "tables: [{name: shop.kept, match: orders, deletes: soft, columns: {quantity: INT}}]"
-    shop.add((1, 5), (2, 6))
-    bad = line(2, (1, None)).replace('\\"quantity\\": \\"0\\"', f'\\"quantity\\": \\"{BAD}\\"')
-    assert BAD in bad
-    (shop.path / "in" / "0001.jsonl").write_text(bad)
-    shop.run()
-    assert [letter["offset"] for letter in shop.dead_letters()] == [2]
-
-    def rows() -> dict[int, tuple[Any, bool]]:
-        found = shop.catalog.table("shop.kept").scan().to_arrow().to_pylist()
-        return {int(row["id"]): (row["quantity"], row["deleted_at"] is not None) for row in found}
-
-    shop.catalog.alter_table("shop.kept", [tidelake.UpdateColumnType("quantity", "STRING")])
-    shop.settings = "tables: [{name: shop.kept, match: orders, deletes: soft}]"
-    (report,) = shop.replay()
-    (left,) = report.remaining
-    assert left["reason"].startswith("shop.kept keeps deleted rows with their last values")
-    assert rows() == {1: ("5", False), 2: ("6", False)}
-    flags = parse_recovery_flags((), ["shop.kept=earliest"], (), ["shop.kept"])
-    asyncio.run(build_pipeline(shop.config, flags).run())
-    assert rows() == {1: ("5", True), 2: ("6", False)}
