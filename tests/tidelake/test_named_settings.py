@@ -28,6 +28,7 @@ OF_PRODUCERS: Final = frozenset(  # members of their records, and settings of De
         "op_type",
         "payload.op",
         "source.sequence",
+        "use.latest.version",
     }
 )
 
