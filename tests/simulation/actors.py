@@ -204,7 +204,9 @@ def writer_of(user: str, table: str) -> Callable[[Lake, Process, FileIO], None]:
                     writer.write(_arrow(rows))
                 while True:
                     try:
-                        writer.commit(identifier)
+                        if writer.commit(identifier) is None and audited.is_forgotten(user, identifier):
+                            # Committed before, and expired: its own files can't be told from those any more, and stay.
+                            lake.store.disturbed.add(process.name)
                         break
                     except CommitOutcomeUnknown:
                         lake.covered["unknown outcome, writer"] += 1
