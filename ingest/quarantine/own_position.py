@@ -30,10 +30,10 @@ def join_log(log: RecordLog, position: SourcePosition, newest: SnapshotSummary |
     newest: that snapshot; None if the table has none.
 
     If the log begins after the position, no record in between belonged to the table. This was known when the log began,
-    and stays true while the table gets no snapshot.
+    and stays true while the table gets no snapshot. It says nothing about a log whose first segment is missing.
     """
     base = (None, None) if newest is None else (newest.id, newest.manifest_list)
-    is_unchanged = base == (log.base_id, log.base_manifest_list)
+    is_unchanged = log.has_its_beginning and base == (log.base_id, log.base_manifest_list)
     ends = position.ends
     if not is_unchanged and any(ends.get(p, start) < start for p, start in log.starts.items()):
         return None

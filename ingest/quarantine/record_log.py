@@ -113,6 +113,11 @@ class RecordLog:
         return cls(io, directory, table, starts, head.base_id, head.base_manifest_list, chain, identity)
 
     @property
+    def has_its_beginning(self) -> bool:
+        """Whether its first segment is there: not trimmed, and not deleted by a process that is about to be fenced."""
+        return not self._segments or self._segments[0].number == 1
+
+    @property
     def nbytes(self) -> int:
         """Bytes on disk and in memory."""
         return sum(segment.nbytes for segment in self._segments) + self._held_bytes

@@ -159,3 +159,19 @@ def test_a_log_is_used_only_if_it_begins_at_or_before_the_table_position(
     joined = join_log(opened(io), SourcePosition().with_partitions(position), snapshot)
     assert (None if joined is None else joined.position.ends) == joins
     assert joined is None or joined.read_from.ends == {**joined.position.ends, P0: 8}
+
+
+@pytest.mark.parametrize(("position", "joins"), [({P0: 2}, None), ({P0: 6}, {P0: 6})], ids=["before it", "inside it"])
+def test_a_log_whose_first_segment_was_deleted_says_nothing_about_the_records_before_it(
+    io: MemoryFileIO, position: dict[TopicPartition, int], joins: dict[TopicPartition, int] | None
+) -> None:
+    """By a process that was about to be fenced, and took the log for one that nobody needs."""
+    log = RecordLog(io, DIRECTORY, "t", {P0: 2}, 1, "list-1")
+    for offset in (4, 7):
+        log.append(P0, batch(P0, [offset], offset + 1), offset + 1)
+        log.flush(CLUSTER)
+    io.delete(sorted(f"{DIRECTORY}/{entry.name}" for entry in io.list_directory(DIRECTORY))[0])
+    joined = join_log(
+        opened(io), SourcePosition().with_partitions(position), SnapshotSummary(1, "s", "u", 1, "list-1", {})
+    )
+    assert (None if joined is None else joined.position.ends) == joins
