@@ -141,7 +141,9 @@ class PipelineRecovery:
                 # Another process may commit, and retention delete what that has read, while this one looks.
                 seen = self._seen
                 now = await self._table_states()
-                if all(table in now and _owners(now[table]) == _owners(seen[table]) for table in seen):
+                if all(
+                    table in now and _facts_of_position(now[table]) == _facts_of_position(seen[table]) for table in seen
+                ):
                     raise
         return await self._recover()
 
@@ -409,7 +411,7 @@ def _lineage(table_state: TableState) -> SourceLineage:
     return SourceLineage.joined(one.properties for one in newest)
 
 
-def _owners(seen: TableState) -> tuple[object, ...]:
+def _facts_of_position(seen: TableState) -> tuple[object, ...]:
     """Return what a refusal of the table's position depends on."""
     return seen.created_ms, seen.own[:1], seen.newest_of_others, seen.consumer_snapshot_id
 

@@ -150,23 +150,18 @@ class TableCommit:
         Raises CommitConflict if the table has rows by then: their keys may be among those of the new files, which lie
         on the highest level, as if nothing was older.
         """
-        changes = commit_changes(committable.messages, self._table_bucket, ignore_empty=True)
-        if not changes:
-            return None
-        (rows,) = changes
 
-        def unless_filled(base: Snapshot | None) -> CommitChanges:
+        def check_is_empty(base: Snapshot | None) -> None:
             if base is not None and live_entries_of(self._manifests, base, None, self._context.name):
                 raise CommitConflict(
                     f"{self._context.name}: another writer has published snapshot {base.id} meanwhile, so the table is "
                     "not empty any more. Nothing of the bootstrap was published. Write the rows with append() beside "
                     "the other writer, or stop it, truncate the table, and bootstrap it again"
                 )
-            return rows
 
-        result = self._publisher.publish(CommitRequest(committable, unless_filled, adds_rows=True))
-        self.rows_snapshot_id = result.snapshot.id
-        return result.snapshot.id
+        if not commit_changes(committable.messages, self._table_bucket, ignore_empty=True):
+            return None
+        return self.commit(committable, check_base=check_is_empty)
 
     def compact_level_0(self, committable: Committable, compact: Callable[[], Sequence[CommitMessage]]) -> int | None:
         """Compact the rows that a commit left on level 0, where readers don't see them, and publish the result.
