@@ -29,6 +29,7 @@ from tidelake.ingest.quarantine.failures import owner_of
 from tidelake.ingest.quarantine.record_log import (
     QuarantineNotice,
     RecordLog,
+    delete_files,
     directory_of,
     kept_records,
     read_notice,
@@ -122,6 +123,7 @@ class Quarantine:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     routing: int = 0
     positions: CheckpointCoordinator | None = None
+    _found: dict[str, list[str]] = field(default_factory=dict)  # files of each table that `open_logs` saw
 
     @property
     def router(self) -> TableRouter:
@@ -194,7 +196,7 @@ class Quarantine:
         """
         entry = self.failed[table]
         if log is None:
-            await run_uncancellable(_delete_logs_of, self.io, self.location, {table})
+            await run_uncancellable(self._delete_found, {table})
         entry.log, entry.complete_up_to, entry.base = log, dict(ends), base
         entry.is_unreadable, entry.waits_for_log = False, True
         entry.retry_at_ms = self.clock.now_ms()
@@ -207,8 +209,10 @@ class Quarantine:
         """
 
         def of(table: str) -> RecordLog | None:
+            directory = directory_of(self.location, table)
+            self._found[table] = [f"{directory}/{entry.name}" for entry in self.io.list_directory(directory)]
             try:
-                return RecordLog.open(self.io, directory_of(self.location, table), table)
+                return RecordLog.open(self.io, directory, table)
             except CorruptFile as error:
                 effect = "the table is read from its own position, if the source still has it"
                 _log.warning("what was kept of a quarantined table can't be read", error=str(error), effect=effect)
@@ -222,7 +226,7 @@ class Quarantine:
         """Let tables catch up that an earlier process left in quarantine. Other kept records are deleted."""
         unreadable = {entry.name for entry in self.failed.values() if entry.is_unreadable}
         unneeded = set(self.router.tables) - kept.keys() - unreadable
-        await run_uncancellable(_delete_logs_of, self.io, self.location, unneeded)
+        await run_uncancellable(self._delete_found, unneeded)
         await run_uncancellable(self._report_unnamed)
         notices = await map_uncancellable(partial(read_notice, self.io, self.location), kept, IO_THREADS_MAX)
         drops = list[Callable[[], None]]()
@@ -239,6 +243,16 @@ class Quarantine:
                 drops.append(partial(_drop, table, sink))
         await map_uncancellable(lambda drop: drop(), drops, IO_THREADS_MAX)
         self.changed.set()
+
+    def _delete_found(self, tables: Collection[str]) -> None:
+        """Delete the files of these tables that `open_logs` found. Blocks.
+
+        A process that is about to be fenced may come here after another one took over. Files that it has not seen may
+        be the only copy of records that the source no longer has.
+        """
+        found = [(directory_of(self.location, table), paths) for table, paths in self._found.items() if table in tables]
+        for _ in map_requests(self.location, lambda one: delete_files(self.io, *one), found):
+            pass
 
     def _report_unnamed(self) -> None:
         """Log the tables with kept records that the configuration doesn't name. Blocks."""
@@ -483,12 +497,6 @@ def _is_catch_up_allowed(entry: QuarantinedTable) -> bool:
     if entry.is_paused:
         return False
     return entry.is_unreadable or (entry.log is not None and not entry.waits_for_log)
-
-
-def _delete_logs_of(io: FileIO, location: str, tables: Collection[str]) -> None:
-    directories = [directory_of(location, table) for table in tables_with_directory(io, location) if table in tables]
-    for _ in map_requests(location, io.delete_directory, directories):
-        pass
 
 
 def _drop(table: str, sink: TableSink) -> None:

@@ -69,6 +69,7 @@ class RecordLog:
         base_manifest_list: str | None = None,
         segments: Sequence[_Segment] = (),
         identity: SourceIdentity | None = None,
+        unused: Sequence[str] = (),
     ) -> None:
         self._io = io
         self._directory = directory
@@ -76,6 +77,7 @@ class RecordLog:
         self.starts = dict(starts)
         self.base_id, self.base_manifest_list = base_id, base_manifest_list
         self._segments = list(segments)
+        self._unused = list(unused)
         self.identity = identity or SourceIdentity()
         self.durable_ends: dict[TopicPartition, int] = dict(starts)
         for segment in segments:
@@ -102,15 +104,17 @@ class RecordLog:
             return None
         if (other := next((s for s in found if s.head.table != table), None)) is not None:
             raise CorruptFile(other.path, f"records of {table}", f"those of {other.head.table}")
-        chain, ends = list[_Segment](), dict[TopicPartition, int]()
+        chain, unused, ends = list[_Segment](), list[str](), dict[TopicPartition, int]()
         for segment in found:
             if all(ends.get(p, start) == start for p, (start, _) in segment.head.position.ranges.items()):
                 chain.append(segment)
                 ends.update(segment.head.position.ends)
+            else:
+                unused.append(segment.path)
         head = chain[0].head
         starts = {p: range_.start for s in reversed(chain) for p, range_ in s.head.position.ranges.items()}
         identity = chain[-1].head.position.identity
-        return cls(io, directory, table, starts, head.base_id, head.base_manifest_list, chain, identity)
+        return cls(io, directory, table, starts, head.base_id, head.base_manifest_list, chain, identity, unused)
 
     @property
     def has_its_beginning(self) -> bool:
@@ -172,7 +176,9 @@ class RecordLog:
         head = SegmentHead(self.table, position, self.base_id, self.base_manifest_list, sum(map(len, self._held)))
         data = encode_segment(head, self._held)
         path = f"{self._directory}/{self._next_number:010d}-{env.new_uuid().hex[:8]}{_SUFFIX}"
+        self._unused.append(path)  # it may exist also after an error
         self._io.create_if_absent(path, data)
+        self._unused.pop()
         self._segments.append(_Segment(self._next_number, path, len(data), head))
         self._next_number += 1
         self.identity = position.identity
@@ -207,8 +213,11 @@ class RecordLog:
         self._io.delete_all([segment.path for segment in removed])
 
     def delete(self) -> None:
-        """Delete the log, because the table doesn't need it any more."""
-        self._io.delete_directory(self._directory)
+        """Delete the log, because the table doesn't need it any more. Segments of another process stay: it may have
+        taken over, and begun its own log, before this call.
+        """
+        paths = [segment.path for segment in self._segments] + self._unused
+        delete_files(self._io, self._directory, [*paths, f"{self._directory}/{_NOTICE}"])
 
 
 def directory_of(location: str, table: str) -> str:
@@ -218,6 +227,12 @@ def directory_of(location: str, table: str) -> str:
 def tables_with_directory(io: FileIO, location: str) -> list[str]:
     """Return the tables with a directory in this location. Blocks."""
     return sorted(unquote(entry.name) for entry in io.list_directory(location) if entry.is_directory)
+
+
+def delete_files(io: FileIO, directory: str, paths: Sequence[str]) -> None:
+    """Delete these files of a table, and its directory if no others are left. Blocks."""
+    io.delete_all(paths)
+    io.delete_empty_directory(directory)
 
 
 def _number(name: str) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import cast
@@ -10,14 +11,19 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests.support.manual_clock import ManualClock
 from tidelake.checkpoint.offsets import SourceIdentity, SourcePosition, TopicPartition
 from tidelake.checkpoint.table_state import SnapshotSummary
 from tidelake.errors import CorruptFile
 from tidelake.ingest.formats.base import DecodedBatch
 from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.ingest.quarantine.own_position import join_log
-from tidelake.ingest.quarantine.record_log import RecordLog, kept_records
+from tidelake.ingest.quarantine.quarantine import Quarantine
+from tidelake.ingest.quarantine.record_log import RecordLog, directory_of, kept_records
 from tidelake.ingest.raw_batch import RawBatch, timestamp_types_of
+from tidelake.ingest.settings import QuarantineSettings
+from tidelake.ingest.tables.moved_rows import MovedRowsByTable
+from tidelake.ingest.tables.pipeline_tables import PipelineTables
 from tidelake.ingest.tables.table_router import TableRouter
 from tidelake.storage.fileio.memory import MemoryFileIO
 
@@ -175,3 +181,61 @@ def test_a_log_whose_first_segment_was_deleted_says_nothing_about_the_records_be
         opened(io), SourcePosition().with_partitions(position), SnapshotSummary(1, "s", "u", 1, "list-1", {})
     )
     assert (None if joined is None else joined.position.ends) == joins
+
+
+def test_who_deletes_a_log_leaves_the_segments_of_a_process_that_took_over(io: MemoryFileIO) -> None:
+    """The table had all records when the first process decided to delete; then the second one put it in quarantine."""
+    first = RecordLog(io, DIRECTORY, "t", {P0: 0})
+    first.append(P0, batch(P0, [0], 1), 1)
+    first.flush(CLUSTER)
+    second = RecordLog(io, DIRECTORY, "t", {P0: 1})
+    second.append(P0, batch(P0, [1], 2), 2)
+    second.flush(CLUSTER)
+    first.delete()
+    assert [b.offsets.tolist() for b in opened(io).read_after({})] == [[1]]
+    second.delete()
+    assert not io.list_directory(DIRECTORY)
+
+
+def test_a_deleted_log_leaves_no_file_that_was_not_in_use(io: MemoryFileIO) -> None:
+    """One segment was written by a fenced process and fits nowhere, one failed although it is there."""
+    log, fenced = RecordLog(io, DIRECTORY, "t", {P0: 0}), RecordLog(io, DIRECTORY, "t", {P0: 0})
+    for one in (log, fenced):
+        one.append(P0, batch(P0, [0], 1), 1)
+        one.flush(CLUSTER)
+    log = opened(io)
+    log.append(P0, batch(P0, [1], 2), 2)
+    create = io.create_if_absent
+
+    def created_and_failed(path: str, data: bytes) -> bool:
+        create(path, data)
+        raise ConnectionResetError(path)
+
+    io.create_if_absent = created_and_failed  # type: ignore[method-assign]
+    with pytest.raises(ConnectionResetError):
+        log.flush(CLUSTER)
+    io.create_if_absent = create  # type: ignore[method-assign]
+    log.flush(CLUSTER)
+    log.delete()
+    assert not io.list_directory(DIRECTORY)
+
+
+def test_a_start_deletes_only_kept_records_that_it_found_before_it_took_over(io: MemoryFileIO) -> None:
+    """A process that is about to be fenced may come to this point after the next one kept records of the same table."""
+    unneeded = RecordLog(io, directory_of("memory://quarantine", "t"), "t", {P0: 0})
+    unneeded.store_start(CLUSTER)
+    tables = SimpleNamespace(router=SimpleNamespace(tables=("t", "u")))
+    quarantine = Quarantine(
+        cast(PipelineTables, tables),
+        io,
+        "memory://quarantine",
+        QuarantineSettings(),
+        ManualClock(),
+        cast(MovedRowsByTable, None),
+    )
+    quarantine.open_logs(["t", "u"])
+    for table in ("t", "u"):
+        RecordLog(io, directory_of("memory://quarantine", table), table, {P0: 5}).store_start(CLUSTER)
+    asyncio.run(quarantine.restore({}))
+    left = {table: quarantine.open_logs([table])[table] for table in ("t", "u")}
+    assert {table: log.starts for table, log in left.items()} == {"t": {P0: 5}, "u": {P0: 5}}
