@@ -331,11 +331,17 @@ def rescale(lake: Lake, process: Process, io: FileIO) -> None:
     writers are refused.
     """
     random = lake.scheduler.random
-    for table, number in list(lake.rescales.items()):
-        catalog_of(lake, io).table(table).compact(full=True)  # rows and changes that wait for it would be refused
-        catalog_of(lake, io).rescale_table(table, number)
-        del lake.rescales[table]
-    while not lake.is_ending:
+    while True:
+        for table, number in list(lake.rescales.items()):
+            try:
+                catalog_of(lake, io).rescale_table(table, number)
+            except BadInput:  # rows or changes wait for a compaction
+                catalog_of(lake, io).table(table).compact(full=True)
+                catalog_of(lake, io).rescale_table(table, number)
+            if lake.rescales.get(table) == number:
+                del lake.rescales[table]
+        if lake.is_ending:
+            return
         lake.pause(random.choice((60_000, 300_000)))
         table = _any_table(lake)
         if lake.auditor.tables[table].options["bucket"] != "-1":

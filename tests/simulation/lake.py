@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import re
 import traceback
 from collections import Counter
 from collections.abc import Callable
@@ -45,6 +46,7 @@ _ACTORS: Final[dict[str, Actor]] = {
     "second follower": actors.follower_of("follower-totals"),
     "reader": actors.reader,
 }
+_OTHER_NUMBER: Final = re.compile(r"([\w.]+): option bucket = (\d+), but files of this partition")
 _RESTART_MS: Final = (10, 1_000, 20_000)
 _HANG_NS: Final = 24 * 3_600_000_000_000  # everything here ends in a few minutes, without faults
 _runs: Final = count()
@@ -95,6 +97,7 @@ class Lake:
             leaves_out_values="values are left out" in events,
         )
         self.auditor = Auditor(scheduler, self.store, self.warehouse, self.log)
+        self.store.on_late = self.auditor.written_late
         self.is_ending = False
         self.stops: dict[Process, Callable[[], None]] = {}
         self.pipelines: dict[Process, Pipeline] = {}
@@ -163,6 +166,7 @@ class Lake:
             self.covered[f"{type(error).__name__}, {role}"] += 1
             self.scheduler.note(f"ends: {type(error).__name__}")
             self.store.disturbed.add(process.name)  # files of a checkpoint that an error interrupts stay
+            self._follow_advice(str(error))
             is_refused = isinstance(error, PositionRefused) and self.log.has_lost
             if not (may_happen(error) or is_refused):
                 assert self.scheduler.current is not None
@@ -171,6 +175,11 @@ class Lake:
             if process in self._alive[role]:
                 self._alive[role].remove(process)
                 self.scheduler.kill_others(process)
+
+    def _follow_advice(self, message: str) -> None:
+        """Plan the rescale that a message demands: an option came so late that rows were placed by the old number."""
+        for table, number in _OTHER_NUMBER.findall(message):
+            self.rescales[table] = int(number)
 
     def _keep_alive(self, role: str, actor: Actor) -> None:
         """Start the actor again and again. Runs in the world's process."""
@@ -186,8 +195,11 @@ class Lake:
             self.scheduler.sleep(int(random.random() * random.choice(_RESTART_MS) * 1e6))
 
     def _may_commit_records(self) -> bool:
-        """Return whether records are read that no snapshot has yet, or that a late answer may bring into one."""
-        return bool(self._alive.get("pipeline")) or bool(self.store.late)
+        """Return whether records are read that no snapshot has yet, or that a late answer may bring into one, or those
+        kept for a table in quarantine.
+        """
+        is_kept = any(path.endswith(".arrow") for path in self.store.objects)
+        return is_kept or bool(self._alive.get("pipeline")) or bool(self.store.late)
 
     def _has_work(self, role: str) -> bool:
         """Return whether the actor must start once more: a log is not read, a rescale is not finished, or it is unknown
