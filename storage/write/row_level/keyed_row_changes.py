@@ -236,8 +236,8 @@ def _check_keys_stay(context: TableContext, change: MergeOperation, old: pa.Reco
             keys = {column: old.column(column)[at].as_py() for column in change.on}
             before, after = (shown(rows.column(name)[at].as_py()) for rows in (old, new))
             raise BadInput(
-                f"{context.name}: merge(on={list(change.on)}) would change {name}, of the primary key, from {before} to "
-                f"{after} in the row with {keys}. "
+                f"{context.name}: merge(on={list(change.on)}) would change {name}, of the primary key, from {before} "
+                f"to {after} in the row with {keys}. "
                 f"Leave such rows out, or merge on {', '.join(context.schema.primary_keys)}"
             )
 
