@@ -221,7 +221,7 @@ def _of_dicts(given: Sequence[Any], schema: pa.Schema, what: str) -> pa.Table:
 def _array(values: Any, own: pa.Field | None, what: str, name: str, *, nan_is_null: bool) -> pa.Array | pa.ChunkedArray:
     """Return a column. The writer converts it to the type of the table, and refuses what would change."""
     try:
-        if isinstance(values, list) or values.dtype == object:
+        if isinstance(values, list) or (values.dtype == object and not (nan_is_null and _are_texts(values))):
             found = python_array(values, None if own is None else own.type, nan_is_null=nan_is_null)
         else:
             dense = values.sparse.to_dense() if type(values.dtype).__name__ == "SparseDtype" else values
@@ -233,3 +233,10 @@ def _array(values: Any, own: pa.Field | None, what: str, name: str, *, nan_is_nu
             f"{what}: the values of column {name!r} don't fit"
             f"{' together' if own is None else f' its type {own.type}, or not together'}: {reason}"
         ) from None
+
+
+def _are_texts(values: Any) -> bool:
+    """Return whether objects of pandas are texts, or bytes, and missing values: Arrow takes these as they are."""
+    from pandas.api.types import infer_dtype
+
+    return infer_dtype(values, skipna=True) in ("string", "bytes")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import tidelake
+from tests.support.command_line import Call
 from tidelake import BadInput, Catalog, Table
 from tidelake.schema import DropColumn, RenameColumn, UpdateColumnType
 from tidelake.storage.model.types import DataField, not_null, parse_type
@@ -78,3 +79,22 @@ def test_columns_are_known_by_their_ids(catalog: Catalog) -> None:
 def test_a_column_without_rows_takes_any_type(catalog: Catalog) -> None:
     table_of(catalog, "STRING")
     assert str(catalog.alter_table("shop.t", [UpdateColumnType("v", "INT")]).context.schema.by_name["v"].type) == "INT"
+
+
+def test_files_of_all_earlier_types_are_read(catalog: Catalog) -> None:
+    """Each step has a cast, but both together have none."""
+    table = table_of(catalog, "INT")
+    table.upsert([{"id": 1, "v": 5}])
+    catalog.alter_table("shop.t", [UpdateColumnType("v", "STRING")])
+    with pytest.raises(BadInput, match=r"column 'v' \(STRING\) can't become BYTES: .* from INT to BYTES"):
+        catalog.alter_table("shop.t", [UpdateColumnType("v", "BYTES")])
+    catalog.table("shop.t").overwrite([{"id": 1, "v": "5"}])
+    altered = catalog.alter_table("shop.t", [UpdateColumnType("v", "BYTES")])
+    assert altered.scan().to_arrow().to_pylist() == [{"id": 1, "v": b"5"}]
+
+
+def test_a_dry_run_is_refused_too(catalog: Catalog, tmp_path: Path, call: Call) -> None:
+    table_of(catalog, "STRING").upsert([{"id": 1, "v": "x"}])
+    said = call("table", "alter", "shop.t", "-w", tmp_path, "--set-type", "v INT", "--dry-run")
+    assert said.code
+    assert "can't become INT" in said.err
