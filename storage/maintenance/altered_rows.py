@@ -44,8 +44,8 @@ def check_rows_stay_readable(context: TableContext, changes: Sequence[SchemaChan
         except (BadInput, UnsupportedFeature) as error:
             reason = str(error).partition(", which")[0].partition(": Java")[0]
             raise BadInput(
-                f"{context.name}: column {old.name!r} ({old.type}) can't become {field.type}: {reason}. Add a column of "
-                "the new type, or write such rows again: an update and a full compaction replace their files"
+                f"{context.name}: column {old.name!r} ({old.type}) can't become {field.type}: {reason}. Add a column "
+                "of the new type, or write such rows again: an update and a full compaction replace their files"
             ) from None
 
 
