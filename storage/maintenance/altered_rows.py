@@ -43,6 +43,7 @@ def check_rows_stay_readable(context: TableContext, changes: Sequence[SchemaChan
                 pass
         except (BadInput, UnsupportedFeature) as error:
             reason = str(error).partition(", which")[0].partition(": Java")[0]
+            reason = reason.removeprefix(f"column {field.name!r}: ")
             raise BadInput(
                 f"{context.name}: column {old.name!r} ({old.type}) can't become {field.type}: {reason}. Add a column "
                 "of the new type, or write such rows again: an update and a full compaction replace their files"
