@@ -236,7 +236,5 @@ def _array(values: Any, own: pa.Field | None, what: str, name: str, *, nan_is_nu
 
 
 def _are_texts(values: Any) -> bool:
-    """Return whether objects of pandas are texts, or bytes, and missing values: Arrow takes these as they are."""
-    from pandas.api.types import infer_dtype
-
-    return infer_dtype(values, skipna=True) in ("string", "bytes")
+    """Return whether objects of pandas are texts and missing values only: Arrow takes these as they are."""
+    return {kind.__name__ for kind in set(map(type, values))} <= {"str", "NoneType", "NAType", "float"}
