@@ -171,6 +171,10 @@ def _of_pandas(given: Any, schema: pa.Schema | None, what: str) -> pa.Table:
     index = given.index
     named = [(name, index.get_level_values(level)) for level, name in enumerate(index.names) if name is not None]
     named += [(name, given.iloc[:, position]) for position, name in enumerate(given.columns)]
+    if not named and len(given):
+        raise BadInput(
+            f"{what}: the DataFrame has {len(given)} rows, but no columns; give it columns, or name its index"
+        )
     levels = {name for name in index.names if name is not None}
     columns = []
     for name, values in named:
@@ -202,6 +206,8 @@ def _of_dicts(given: Sequence[Any], schema: pa.Schema, what: str) -> pa.Table:
         names.update(dict.fromkeys(row))
     if not given:
         return schema.empty_table()
+    if not names:  # a table without columns has no rows
+        names[schema.names[0]] = None
     for name in names:
         if not isinstance(name, str):
             raise BadInput(f"{what}: a row has a column named {shown(name)}; rename it to a text")

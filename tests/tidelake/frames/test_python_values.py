@@ -159,6 +159,13 @@ def test_nan_is_null_in_a_column_of_pandas_but_stays_nan_within_its_values(catal
     assert np.isnan([first[1], third[0]]).all()
 
 
+@pytest.mark.parametrize("rows", [[{}], [{}, {}], [{}, {"v": 1}]])
+def test_a_dict_without_keys_is_a_row(rows: list[dict[str, Any]], catalog: Catalog) -> None:
+    table = table_of(catalog, "INT")
+    table.append(rows)
+    assert read_back(table) == [row.get("v") for row in rows]
+
+
 def test_the_kind_of_a_row_is_a_whole_number(catalog: Catalog) -> None:
     table = catalog.create_table("shop.k", pa.schema([pa.field("id", pa.int64(), False)]), primary_key=["id"])
     for kind in (1.7, None, "x", 7):
@@ -176,6 +183,7 @@ def test_the_kind_of_a_row_is_a_whole_number(catalog: Catalog) -> None:
         pytest.param(pd.DataFrame({"id": [1]}, index=pd.Index([2], name=5)), "column named 5", id="a number as a name"),
         pytest.param(pd.DataFrame([[1, 2]], columns=["id", "id"]), "'id' occurs 2 times", id="a name twice"),
         pytest.param(pd.DataFrame([[1]], columns=[["id"], ["a"]]), "column named", id="levels"),
+        pytest.param(pd.DataFrame(index=[5, 6]), "has 2 rows, but no columns", id="no columns"),
         pytest.param(pd.DataFrame({"id": [1j]}), "Unsupported numpy type", id="complex numbers"),
         pytest.param(pd.DataFrame({"id": pd.period_range("2026", "2027", freq="Y")}), "pandas.period", id="periods"),
         pytest.param(pd.DataFrame({"id": pd.interval_range(0, 2)}), "pandas.interval", id="intervals"),
