@@ -227,7 +227,9 @@ def _of_dicts(given: Sequence[Any], schema: pa.Schema, what: str) -> pa.Table:
 def _array(values: Any, own: pa.Field | None, what: str, name: str, *, nan_is_null: bool) -> pa.Array | pa.ChunkedArray:
     """Return a column. The writer converts it to the type of the table, and refuses what would change."""
     try:
-        if isinstance(values, list) or (values.dtype == object and not (nan_is_null and _are_texts(values))):
+        has_parts = own is not None and pa.types.is_nested(own.type)
+        is_plain = nan_is_null and not has_parts and not isinstance(values, list) and _are_texts(values)
+        if isinstance(values, list) or (values.dtype == object and not is_plain):
             found = python_array(values, None if own is None else own.type, nan_is_null=nan_is_null)
         else:
             dense = values.sparse.to_dense() if type(values.dtype).__name__ == "SparseDtype" else values
@@ -243,4 +245,9 @@ def _array(values: Any, own: pa.Field | None, what: str, name: str, *, nan_is_nu
 
 def _are_texts(values: Any) -> bool:
     """Return whether objects of pandas are texts and missing values only: Arrow takes these as they are."""
-    return {kind.__name__ for kind in set(map(type, values))} <= {"str", "NoneType", "NAType", "float"}
+    return values.dtype == object and {kind.__name__ for kind in set(map(type, values))} <= {
+        "str",
+        "NoneType",
+        "NAType",
+        "float",
+    }
