@@ -15,7 +15,7 @@ from typing import Self
 import pyarrow as pa
 
 from tidelake.errors import BadInput, CommitOutcomeUnknown, UnsupportedFeature
-from tidelake.frames.incoming import Rows, incoming_rows
+from tidelake.frames.incoming import Rows, incoming_rows, stream_closed
 from tidelake.storage.commit.commit_message import Committable
 from tidelake.storage.commit.manifests.snapshot_files import live_entries
 from tidelake.storage.commit.publisher import CommitEnvironment
@@ -55,8 +55,9 @@ class Bootstrap:
                 self._writer.write(found)
                 return
             self._writer.write(found.schema.empty_table())  # columns that don't fit are found before rows are read
-            for batch in found:
-                self._writer.write(batch)
+            with stream_closed(found, rows):
+                for batch in found:
+                    self._writer.write(batch)
         except BaseException as error:
             self._writer.give_up(error)
             raise

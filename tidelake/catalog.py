@@ -26,6 +26,7 @@ from tidelake.storage.ddl.schema_creation import columns_from_arrow
 from tidelake.storage.kinds.format_tables.definition import no_ordinary_table
 from tidelake.storage.kinds.format_tables.objects import is_object_table
 from tidelake.storage.kinds.system_tables.by_name import system_table
+from tidelake.storage.maintenance.altered_rows import check_rows_stay_readable
 from tidelake.storage.maintenance.table_clone import check_clonable, clone_files, snapshot_to_clone
 from tidelake.storage.model.schema.field_ids import FieldIds
 from tidelake.storage.model.types import DataField
@@ -110,7 +111,15 @@ class Catalog:
 
     @checked
     def alter_table(self, name: str, changes: Sequence[SchemaChange]) -> Table:
-        """Change a table's schema: all changes in one new version. Raises BadInput, and then applies none."""
+        """Change a table's schema: all changes in one new version. Raises BadInput, and then applies none.
+
+        A column whose values may not fit its new type (a text as INT) is read first: if one doesn't, nobody could read
+        the column afterwards.
+        """
+        if any(isinstance(change, UpdateColumnType) for change in changes):
+            found = self.table(name)
+            if type(found) is Table:  # no format table, whose files have no types of their own
+                check_rows_stay_readable(found.context, changes)
         self._inner.alter_table(name, changes)
         return self.table(name)
 

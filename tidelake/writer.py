@@ -14,7 +14,7 @@ import pyarrow as pa
 from tidelake.compaction.compact_manager import compact_manager_factory
 from tidelake.compaction.fixed_bucket_batch import FixedBucketBatch, has_batch_write_fixed_bucket
 from tidelake.errors import BadInput, CommitOutcomeUnknown, StaleSequenceNumbers
-from tidelake.frames.incoming import Rows, incoming_rows
+from tidelake.frames.incoming import Rows, incoming_rows, stream_closed
 from tidelake.rescaling import rescale_partition
 from tidelake.storage.base.arguments import checked
 from tidelake.storage.commit.commit_message import CommitMessage, Committable
@@ -100,9 +100,10 @@ class Writer:
             self._writer.write(found)
             self._has_rows |= found.num_rows > 0
             return
-        for batch in self._from_stream(found):
-            self._writer.write(batch)
-            self._has_rows |= batch.num_rows > 0
+        with stream_closed(found, rows):
+            for batch in self._from_stream(found):
+                self._writer.write(batch)
+                self._has_rows |= batch.num_rows > 0
 
     def _from_stream(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         """Yield an empty batch, so that columns that don't fit are found first, and then those of the reader.

@@ -155,7 +155,8 @@ class ShapedColumns:
         if absent and not self.is_template:
             raise BadInput(
                 f"{name} lacks the column {absent[0]}, which `masks` names{did_you_mean(absent[0], schema.names)}. "
-                f"Correct the name, or add the column: with `columns: {{{absent[0]}: STRING}}` to a new table, with "
+                "Correct the name; take it out of `masks` if the source has dropped the column; or add the column: "
+                f"with `columns: {{{absent[0]}: STRING}}` to a new table, with "
                 f"`{alter_command(name, table.location, add_column(absent[0], STRING))}` to this one"
             )
         for column, mask in self.masks.items():

@@ -107,6 +107,23 @@ def may_make_nulls(old: DataType, new: DataType) -> bool:
     return new.root is Root.DECIMAL and not keeps_order(old, new)
 
 
+def may_fail(old: DataType, new: DataType) -> bool:
+    """Return whether the cast fails for some values, as that of a text to INT."""
+    match old, new:
+        case RowType(), RowType():
+            types = {f.id: f.type for f in old.fields}
+            return any(f.id in types and may_fail(types[f.id], f.type) for f in new.fields)
+        case ArrayType(), ArrayType():
+            return may_fail(old.element, new.element)
+        case MapType(), MapType():
+            return may_fail(old.value, new.value)
+        case AtomicType(), AtomicType():
+            if old.root in STRING_ROOTS:
+                return new.root not in STRING_ROOTS | BINARY_ROOTS
+            return old.root in _FLOATS and new.root is Root.DECIMAL  # NaN
+    return False
+
+
 # ---------------------------------------------------------------- nested
 
 

@@ -112,7 +112,7 @@ class _Parser:
             raise self._error("expected a column")
         column = str(self._next().value)
         self._expect("=")
-        value = None if self._take("null") else self._value()
+        value = None if self._take("null") else _storable(self._value())
         if self._peek().kind != "end":
             raise self._error("expected the end; repeat --set for another column")
         return column, value
@@ -277,14 +277,21 @@ def _token(match: re.Match[str]) -> _Token:
             return _Token("sign", raw, at)
 
 
-def _number(text: str) -> int | Decimal | float:
-    """Return a number, exact if Arrow can represent it: 0.1 as a float is not a DECIMAL(10, 2)."""
+def _number(text: str) -> int | Decimal:
+    """Return a number as it is written: 0.1 as a float is not a DECIMAL(10, 2), and has 17 digits at most."""
     value = Decimal(text)
-    if re.fullmatch(r"[-+]?\d+", text) and -(2**63) <= value < 2**63:
-        return int(value)
+    is_int64 = re.fullmatch(r"[-+]?\d+", text) and -(2**63) <= value < 2**63
+    return int(value) if is_int64 else value
+
+
+def _storable(value: Any) -> Any:
+    """Return a number that Arrow can represent. A float takes the place of one that no DECIMAL holds."""
+    if not isinstance(value, Decimal):
+        return value
     _, digits, exponent = value.as_tuple()
-    is_short = isinstance(exponent, int) and len(digits) + abs(exponent) <= MAX_DECIMAL_PRECISION
-    return Decimal(f"{value:f}") if is_short else float(text)
+    assert isinstance(exponent, int)  # it is no NaN
+    precision = len(digits) + exponent if exponent > 0 else max(len(digits), -exponent)
+    return Decimal(f"{value:f}") if precision <= MAX_DECIMAL_PRECISION else float(value)
 
 
 def _why_no_token(text: str) -> str:

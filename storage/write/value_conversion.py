@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 
 from tidelake.storage.files.formats.arrow_conversion import struct_array, with_child
 from tidelake.storage.model.types import (
+    BINARY_ROOTS,
     BYTES,
     INT,
     STRING_ROOTS,
@@ -43,7 +44,7 @@ from tidelake.storage.model.types import (
     not_null,
     walk_types,
 )
-from tidelake.storage.model.types.arrow_buffers import is_ascii
+from tidelake.storage.model.types.arrow_buffers import fixed_width_values, is_ascii
 from tidelake.storage.write.value_location import ElementLocation, EntryLocation, FieldLocation, ValueLocation
 
 _CHECKED_ROOTS: Final = STRING_ROOTS | {Root.DECIMAL, Root.TIME}
@@ -60,7 +61,7 @@ def convert_exactly(column: pa.Array, data_type: DataType, place: ValueLocation)
     place: location of the column in the batch, for error messages.
     Raises BadInput with the path and the row of the first value that does not fit.
     """
-    column = _unwrapped(column)
+    column = _unwrapped(column, data_type, place)
     target = arrow_type(data_type)
     if column.type == target and not _needs_value_check(data_type):
         return column
@@ -95,18 +96,51 @@ def _may_hold_invalid_values(data_type: DataType) -> bool:
     return isinstance(data_type, MapType | MultisetType | VectorType)  # null keys, null elements
 
 
-def _unwrapped(column: pa.Array) -> pa.Array:
+def _unwrapped(column: pa.Array, data_type: DataType, place: ValueLocation) -> pa.Array:
     """Remove extension types, dictionaries and run lengths."""
     if isinstance(column, pa.ExtensionArray):
-        return _unwrapped(column.storage)
+        return _unwrapped(_stored(column, data_type, place), data_type, place)
     if isinstance(column, pa.DictionaryArray):
         values = column.dictionary
         if pa.types.is_string_view(values.type):  # Arrow can't decode these
             column = pa.DictionaryArray.from_arrays(column.indices, values.cast(pa.string()))
-        return _unwrapped(column.dictionary_decode())
+        return _unwrapped(column.dictionary_decode(), data_type, place)
     if isinstance(column, pa.RunEndEncodedArray):
-        return _unwrapped(pc.run_end_decode(column))
+        return _unwrapped(pc.run_end_decode(column), data_type, place)
     return column
+
+
+_NO_VALUES: Final = frozenset(["pandas.period", "pandas.interval", "arrow.opaque"])
+"""Extension types whose storage says something else than their values: a number of months, say."""
+
+
+def _stored(column: pa.ExtensionArray, data_type: DataType, place: ValueLocation) -> pa.Array:
+    """Return the values of an extension type: those that are stored, unless these mean something else."""
+    match column.type.extension_name:
+        case "arrow.uuid" if data_type.root in STRING_ROOTS:
+            return _uuid_texts(column.storage)
+        case "arrow.uuid" if data_type.root not in BINARY_ROOTS:
+            raise place.mismatch_error(data_type, column.type, "it is a text or 16 bytes")
+        case "arrow.bool8":
+            return pc.not_equal(column.storage, 0)
+        case name if name in _NO_VALUES:
+            remedy = "Convert the values first, naming what they mean"
+            raise place.mismatch_error(data_type, column.type, "no column has such values", remedy=remedy)
+    return column.storage
+
+
+def _uuid_texts(column: pa.Array) -> pa.Array:
+    """Return the texts of 16 bytes each, as 00112233-4455-6677-8899-aabbccddeeff."""
+    octets = fixed_width_values(column, np.uint8).reshape(-1, 16)
+    texts = np.full((len(octets), 36), ord("-"), np.uint8)
+    texts[:, _UUID_DIGITS] = _HEX_DIGITS[np.stack([octets >> 4, octets & 15], axis=2).reshape(-1, 32)]
+    validity = column.is_valid().buffers()[1] if column.null_count else None
+    fixed = pa.Array.from_buffers(pa.binary(36), len(octets), [validity, pa.py_buffer(texts)])
+    return fixed.cast(pa.binary()).cast(pa.string())
+
+
+_HEX_DIGITS: Final = np.frombuffer(b"0123456789abcdef", np.uint8)
+_UUID_DIGITS: Final = [at for at in range(36) if at not in (8, 13, 18, 23)]
 
 
 # ---------------------------------------------------------------- values with parts

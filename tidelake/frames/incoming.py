@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, Protocol, TypeAlias
 
 import pyarrow as pa
 
 from tidelake.errors import BadInput
+from tidelake.frames.python_values import python_array
 from tidelake.storage.base.arguments import shown
 from tidelake.storage.model.format import KIND_COLUMN
 
@@ -52,6 +54,8 @@ def incoming_rows(given: object, schema: pa.Schema, what: str) -> pa.Table | pa.
         return _of_pandas(given, schema, what)
     if isinstance(given, Sequence) and not isinstance(given, str | bytes):
         return _of_dicts(given, schema, what)
+    if _is_of("duckdb", "DuckDBPyRelation", given) or _is_of("_duckdb", "DuckDBPyRelation", given):
+        _check_duckdb_types(given, what)
     try:
         if hasattr(given, "__arrow_c_stream__"):
             reader = pa.RecordBatchReader.from_stream(given)
@@ -61,6 +65,44 @@ def incoming_rows(given: object, schema: pa.Schema, what: str) -> pa.Table | pa.
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise BadInput(f"{what}: {type(given).__name__} has no rows with columns: {error}") from None
     raise BadInput(f"{what}: rows are {_KINDS}, not {shown(given)}{_remedy(given)}")
+
+
+_INEXACT_IN_ARROW: Final = {"UHUGEINT": "DECIMAL(38, 0)", "BIT": "VARCHAR", "TIME WITH TIME ZONE": "VARCHAR"}
+"""Types of DuckDB, of which it exports other values to Arrow: -1 for 2**128 - 1, a time of day without its zone."""
+
+
+def _check_duckdb_types(relation: Any, what: str) -> None:
+    """Raise BadInput for a column of a relation whose values would change on the way."""
+    for name, kind in zip(relation.columns, relation.types, strict=True):
+        for part in _parts_of(kind):
+            if str(part) in _INEXACT_IN_ARROW:
+                raise BadInput(
+                    f"{what}: column {name!r} of the relation is {kind}, and DuckDB does not export {part} exactly; "
+                    f"cast it in the query, as to {_INEXACT_IN_ARROW[str(part)]}"
+                )
+
+
+def _parts_of(kind: Any) -> Iterator[Any]:
+    yield kind
+    if kind.id in ("list", "array", "struct", "map", "union"):
+        for _, part in kind.children:
+            if not isinstance(part, int):  # the length of an array
+                yield from _parts_of(part)
+
+
+@contextmanager
+def stream_closed(found: pa.Table | pa.RecordBatchReader, given: object) -> Iterator[None]:
+    """Close the stream that `incoming_rows` opened, if the block fails.
+
+    An error refers to the objects that were in use when it was raised. As long as it is kept, so would be the stream:
+    DuckDB refuses any other query of the connection meanwhile.
+    """
+    try:
+        yield
+    except BaseException:
+        if isinstance(found, pa.RecordBatchReader) and found is not given:
+            found.close()
+        raise
 
 
 _KINDS = "a pyarrow Table or RecordBatch, anything that exports an Arrow stream, a pandas DataFrame, or a list of dicts"
@@ -123,21 +165,31 @@ def _is_of(package: str, name: str, given: object) -> bool:
 def _of_pandas(given: Any, schema: pa.Schema | None, what: str) -> pa.Table:
     """Return the rows of a DataFrame.
 
-    A named index is a column, an unnamed one is dropped: it numbers rows. NaN in a NumPy column of floats means missing
-    in pandas, and becomes null, except for a NOT NULL column.
+    A named index is a column, an unnamed one is dropped: it numbers rows. NaN in a NumPy column of floats, or of
+    objects, means missing in pandas, and becomes null, except for a NOT NULL column.
     """
-    names = [name for name in given.index.names if name is not None]
-    frame = given.reset_index(level=names) if names else given
+    index = given.index
+    named = [(name, index.get_level_values(level)) for level, name in enumerate(index.names) if name is not None]
+    named += [(name, given.iloc[:, position]) for position, name in enumerate(given.columns)]
+    if not named and len(given):
+        raise BadInput(
+            f"{what}: the DataFrame has {len(given)} rows, but no columns; give it columns, or name its index"
+        )
+    levels = {name for name in index.names if name is not None}
     columns = []
-    for position, name in enumerate(frame.columns):
+    for name, values in named:
         if not isinstance(name, str):
             raise BadInput(
                 f"{what}: the DataFrame has a column named {shown(name)}; columns have names, which are texts"
             )
+        if name in levels and name in given.columns:
+            raise BadInput(
+                f"{what}: the DataFrame has a column and an index named {name!r}; drop one of them, as by "
+                "reset_index(drop=True)"
+            )
         own = None if schema is None or schema.get_field_index(name) < 0 else schema.field(name)
-        series = frame.iloc[:, position]
-        columns.append(_array(series, own, what, name, nan_is_null=own is None or own.nullable))
-    return pa.Table.from_arrays(columns, names=list(frame.columns))
+        columns.append(_array(values, own, what, name, nan_is_null=own is None or own.nullable))
+    return pa.Table.from_arrays(columns, names=[name for name, _ in named])
 
 
 # ---------------------------------------------------------------- dicts
@@ -154,6 +206,8 @@ def _of_dicts(given: Sequence[Any], schema: pa.Schema, what: str) -> pa.Table:
         names.update(dict.fromkeys(row))
     if not given:
         return schema.empty_table()
+    if not names:  # a table without columns has no rows
+        names[schema.names[0]] = None
     for name in names:
         if not isinstance(name, str):
             raise BadInput(f"{what}: a row has a column named {shown(name)}; rename it to a text")
@@ -171,20 +225,29 @@ def _of_dicts(given: Sequence[Any], schema: pa.Schema, what: str) -> pa.Table:
 
 
 def _array(values: Any, own: pa.Field | None, what: str, name: str, *, nan_is_null: bool) -> pa.Array | pa.ChunkedArray:
-    """Return a column. The writer converts it to the type of the table, and refuses what would change.
-
-    Only nested values, and row kinds, need the type of the table now: a dict can be a ROW or a MAP.
-    """
-    kind = None
-    if name == KIND_COLUMN:
-        kind = pa.int8()
-    elif own is not None and pa.types.is_nested(own.type) and not hasattr(values, "__arrow_array__"):
-        kind = own.type
+    """Return a column. The writer converts it to the type of the table, and refuses what would change."""
     try:
-        return pa.array(values, kind, from_pandas=nan_is_null)
+        has_parts = own is not None and pa.types.is_nested(own.type)
+        is_plain = nan_is_null and not has_parts and not isinstance(values, list) and _are_texts(values)
+        if isinstance(values, list) or (values.dtype == object and not is_plain):
+            found = python_array(values, None if own is None else own.type, nan_is_null=nan_is_null)
+        else:
+            dense = values.sparse.to_dense() if type(values.dtype).__name__ == "SparseDtype" else values
+            found = pa.array(dense, from_pandas=nan_is_null)
+        return found.cast(pa.int8()) if name == KIND_COLUMN else found
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise BadInput(
             f"{what}: the values of column {name!r} don't fit"
             f"{' together' if own is None else f' its type {own.type}, or not together'}: {reason}"
         ) from None
+
+
+def _are_texts(values: Any) -> bool:
+    """Return whether objects of pandas are texts and missing values only: Arrow takes these as they are."""
+    return values.dtype == object and {kind.__name__ for kind in set(map(type, values))} <= {
+        "str",
+        "NoneType",
+        "NAType",
+        "float",
+    }

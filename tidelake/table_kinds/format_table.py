@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final, TypeAlias
 import pyarrow as pa
 
 from tidelake.errors import BadInput, UnsupportedFeature
-from tidelake.frames.incoming import Rows, incoming_rows
+from tidelake.frames.incoming import Rows, incoming_rows, stream_closed
 from tidelake.scan import Scan, projection
 from tidelake.storage.base.arguments import checked
 from tidelake.storage.kinds.format_tables.definition import FORMAT_TABLE, no_ordinary_table
@@ -169,9 +169,10 @@ class FormatTableBatchWriter(Writer):
         others were written, all uncommitted rows are dropped.
         """
         found = incoming_rows(rows, self._context.schema.arrow, self._table_name)
-        for batch in found.to_batches() if isinstance(found, pa.Table) else found:
-            self._files.write(batch)
-            self._has_rows |= batch.num_rows > 0
+        with stream_closed(found, rows):
+            for batch in found.to_batches() if isinstance(found, pa.Table) else found:
+                self._files.write(batch)
+                self._has_rows |= batch.num_rows > 0
 
     @checked
     def commit(

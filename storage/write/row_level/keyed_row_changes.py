@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelake.errors import BadInput, CommitConflict, UnsupportedFeature
+from tidelake.storage.base.arguments import shown
 from tidelake.storage.commit.commit_message import CommitMessage
 from tidelake.storage.commit.manifests.snapshot_files import live_entries
 from tidelake.storage.commit.table_commit import TableCommit
@@ -217,8 +218,28 @@ def _merged_rows(
             _check_sequences(context, old)
             yield _with_kind(old, RowKind.DELETE)
             continue
-        yield from _replaced(context, old, running.updated(old, given))
+        new = running.updated(old, given)
+        _check_keys_stay(context, change, old, new)
+        yield from _replaced(context, old, new)
     yield running.new_rows()
+
+
+def _check_keys_stay(context: TableContext, change: MergeOperation, old: pa.RecordBatch, new: pa.RecordBatch) -> None:
+    """Raise BadInput for a row that would get another primary key: the row with the old one would stay."""
+    for name in context.schema.primary_keys:
+        if name not in change.assigned:
+            continue
+        differs = pc.fill_null(pc.not_equal(old.column(name), new.column(name)), False)
+        differs = pc.or_(differs, pc.xor(old.column(name).is_null(), new.column(name).is_null()))
+        at = pc.index(differs, True).as_py()
+        if at >= 0:
+            keys = {column: old.column(column)[at].as_py() for column in change.on}
+            before, after = (shown(rows.column(name)[at].as_py()) for rows in (old, new))
+            raise BadInput(
+                f"{context.name}: merge(on={list(change.on)}) would change {name}, of the primary key, from {before} "
+                f"to {after} in the row with {keys}. "
+                f"Leave such rows out, or merge on {', '.join(context.schema.primary_keys)}"
+            )
 
 
 def _replaced(context: TableContext, old: pa.RecordBatch, new: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

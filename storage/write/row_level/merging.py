@@ -18,12 +18,14 @@ from numpy.typing import NDArray
 from tidelake.errors import BadInput
 from tidelake.storage.model.messages import did_you_mean
 from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types import CONSTRUCTED_ROOTS, Root
 from tidelake.storage.read.predicate import And, Compare, IsIn, Or, Predicate
 from tidelake.storage.write.alter_hints import AlterHints
 from tidelake.storage.write.value_conversion import convert_exactly
 from tidelake.storage.write.value_location import ColumnLocation
 
 _KEYS_LISTED_MAX: Final = 1000  # with more keys, only their range selects files
+_NOT_COMPARED: Final = CONSTRUCTED_ROOTS | {Root.VARIANT, Root.BLOB}
 _ROW: Final = "_tidelake_row"
 _MATCH: Final = "_tidelake_match"
 
@@ -48,7 +50,8 @@ class MergeOperation:
     """Rows to merge.
 
     rows: with the columns' types, and the table's names; without other columns than the table's.
-    on: the columns that a row of the table and a given row must have in common. A null is equal to nothing.
+    on: the columns that a row of the table and a given row must have in common, by the rules of `==` in conditions: a
+        null and NaN are equal to nothing, 0.0 is equal to -0.0.
     """
 
     rows: pa.Table
@@ -77,6 +80,12 @@ class MergeOperation:
                     f"{context.name} has no column {name!r} to merge{did_you_mean(name, schema.names)}. Leave it out, "
                     "or add it to the table"
                 )
+        for name in on:
+            if schema.by_name[name].type.root in _NOT_COMPARED:
+                raise BadInput(
+                    f"{context.name}: merge(on=…) names {name!r}, whose values ({schema.by_name[name].type}) can't be "
+                    "compared; merge on columns of texts, numbers, times, bytes or truth values"
+                )
         if missing := [name for name in on if name not in rows.schema.names]:
             raise BadInput(f"{context.name}: merge(on=…) names {missing[0]!r}, which the rows lack; add the column")
         if len(set(rows.schema.names)) < len(rows.schema.names):
@@ -104,12 +113,14 @@ class MergeOperation:
             )
 
     def _keyed(self) -> pa.Table:
-        """Return the keys of the rows that have no null in them, and the positions of the rows."""
-        keys = self.rows.select(list(self.on)).append_column(_ROW, pa.array(np.arange(self.rows.num_rows)))
+        """Return the keys of the rows that have no null and no NaN in them, and the positions of the rows."""
+        keys = _comparable(self.rows.select(list(self.on)))
         condition = pc.scalar(True)
         for name in self.on:
             condition = condition & pc.field(name).is_valid()
-        return keys.filter(condition)
+            if pa.types.is_floating(keys.schema.field(name).type):
+                condition = condition & ~pc.is_nan(pc.field(name))
+        return keys.append_column(_ROW, pa.array(np.arange(self.rows.num_rows))).filter(condition)
 
     @property
     def assigned(self) -> tuple[str, ...]:
@@ -123,6 +134,15 @@ class MergeOperation:
         if not keys.num_rows:
             return None
         return And(tuple(_among(name, keys.column(name)) for name in self.on))
+
+
+def _comparable(keys: pa.Table) -> pa.Table:
+    """Return the keys with 0.0 in place of -0.0. Arrow joins them by their bits, and conditions take them for equal."""
+    columns = [
+        pc.add(column, pa.scalar(0.0, column.type)) if pa.types.is_floating(column.type) else column
+        for column in keys.columns
+    ]
+    return pa.Table.from_arrays(columns, names=keys.schema.names)
 
 
 def _among(name: str, values: pa.ChunkedArray) -> Predicate:
@@ -149,7 +169,9 @@ class RunningMerge:
     def matches(self, rows: pa.RecordBatch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the positions (m,) of the rows that have keys of given rows, and those of the given rows (m,)."""
         on = list(self._merge.on)
-        own = pa.Table.from_batches([rows.select(on)]).append_column(_MATCH, pa.array(np.arange(rows.num_rows)))
+        own = _comparable(pa.Table.from_batches([rows.select(on)])).append_column(
+            _MATCH, pa.array(np.arange(rows.num_rows))
+        )
         found = own.join(self._keys, on, join_type="inner", use_threads=False).sort_by(_MATCH)
         given: NDArray[np.int64] = found.column(_ROW).to_numpy()
         self._has_matched[given] = True

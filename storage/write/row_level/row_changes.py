@@ -173,8 +173,10 @@ def check_rows_can_change(context: TableContext, change: RowLevelOperation | Mer
             check_supported(context, Operation.WRITE)
             return
         updates = change.when_matched is WhenMatched.UPDATE
-        # a sequence may be merged: a row with an older one leaves the table's row as it is
-        written = [name for name in change.assigned if name not in context.options.sequence_fields]
+        # A sequence may be merged: a row with an older one leaves the table's row as it is. A key may be merged if it
+        # stays the same, which the rows tell.
+        fixed = {*context.options.sequence_fields, *context.schema.primary_keys}
+        written = [name for name in change.assigned if name not in fixed]
         what, assigned = "MERGE", written if updates else None
     else:
         what = f"{change.operation} by a condition"

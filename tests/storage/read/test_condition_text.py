@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pytest
@@ -47,6 +47,28 @@ ROWS = pa.table(
 def kept(condition: str) -> list[int]:
     rows: list[int] = ROWS.filter(as_predicate(condition, ROWS.schema).expression(ROWS.schema))["row"].to_pylist()
     return rows
+
+
+LONG: Final = "1234567890123456789012345678.0123456789"  # all digits of DECIMAL(38, 10)
+
+
+@pytest.mark.parametrize(
+    ("condition", "is_kept"),
+    [
+        (f"v = {LONG}", True),
+        (f"v in (1, {LONG})", True),
+        (f"v between {LONG} and {LONG}", True),
+        (f"v > {LONG[:-1]}", True),
+        (f"v < {LONG}0000000001", True),
+        (f"v >= {LONG}0000000001", False),
+        (f"v > -{LONG}e5", True),
+        (f"v != {LONG}", False),
+        ("v < 1e400", True),
+    ],
+)
+def test_all_digits_of_a_number_count(condition: str, is_kept: bool) -> None:
+    rows = pa.table({"v": pa.array([Decimal(LONG)], pa.decimal128(38, 10))})
+    assert rows.filter(as_predicate(condition, rows.schema).expression(rows.schema)).num_rows == is_kept
 
 
 @pytest.mark.parametrize(

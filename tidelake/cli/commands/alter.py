@@ -94,7 +94,9 @@ def alter(
 def _planned(table: Table, changes: Sequence[SchemaChange]) -> TableSchema:
     from tidelake.storage.base.clock import epoch_ms
     from tidelake.storage.ddl.schema_changes import apply_changes
+    from tidelake.storage.maintenance.altered_rows import check_rows_stay_readable
 
+    check_rows_stay_readable(table.context, changes)
     has_snapshots = table.context.snapshots.latest_id() is not None
     return apply_changes(table.context.schema, changes, has_snapshots=has_snapshots, time_ms=epoch_ms())
 
