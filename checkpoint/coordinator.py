@@ -79,6 +79,7 @@ class CheckpointCoordinator:
         self._reached: dict[TopicPartition, int] = {**resume_offsets(positions.values()), **(starts or {})}
         self._detached: dict[str, dict[TopicPartition, int]] = {}  # tables that are read separately from the others
         self._complete: dict[TopicPartition, int] = {}  # `reached` at the last complete checkpoint
+        self._complete_before: dict[str, Mapping[TopicPartition, int]] = {}  # the same, before a table was held back
         self._pending: dict[str, TableCommittable] = {}
         self._bytes = 0
         self._oldest_ms: int | None = None  # when the first record since the last checkpoint was written
@@ -163,12 +164,14 @@ class CheckpointCoordinator:
         The offsets are those of the table's last commit, or of the last checkpoint without records for the table.
         """
         ends = self._published[table].ends if table in self._published else {}
-        return {p: max(end, self._complete.get(p, end)) for p, end in ends.items()}
+        complete = self._complete_before.get(table, self._complete)
+        return {p: max(end, complete.get(p, end)) for p, end in ends.items()}
 
     def leave_out(self, table: str) -> None:
         """Remove a failed table: its rows since its last commit are dropped, and no more rows are written to it."""
         self._pending.pop(table, None)
         self._detached.pop(table, None)
+        self._complete_before.pop(table, None)
 
     def detach(self, table: str, position: SourcePosition, starts: Mapping[TopicPartition, int]) -> None:
         """Start to write the table again, separately from the others until `join`.
@@ -199,6 +202,9 @@ class CheckpointCoordinator:
         """
         reached = self.read_position_of(table)
         return {p: max(end, reached.get(p, end)) for p, end in self._published[table].ends.items()}
+
+    def is_detached(self, table: str) -> bool:
+        return table in self._detached
 
     def join(self, table: str) -> None:
         """Write the table together with the others again: it was read as far as they were."""
@@ -245,8 +251,8 @@ class CheckpointCoordinator:
     ) -> list[TableCommittable]:
         """Return the committables to publish: one for each table with files, and for each table of `always_publish`.
 
-        messages: the commit messages of every table. A table without files gets no snapshot; its next snapshot starts
-            where its last one ended.
+        messages: the commit messages of every table that is not held back. A table without files gets no snapshot; its
+            next snapshot starts where its last one ended.
         """
         self._state = next_state(self._state, CheckpointEvent.PREPARED)
         positions = _NextPositions(identity)
@@ -269,12 +275,17 @@ class CheckpointCoordinator:
         self._state = next_state(self._state, CheckpointEvent.TABLE_COMMITTED)
         self._published[table] = self._pending.pop(table).position
 
-    def completed(self) -> None:
-        """Record that every committable of this checkpoint was published as a snapshot."""
+    def completed(self, held_back: Collection[str] = ()) -> None:
+        """Record that every committable of this checkpoint was published as a snapshot.
+
+        held_back: tables whose writers still have the rows written since their last snapshot. So the next checkpoint
+            becomes due without new rows, too.
+        """
         state = next_state(self._state, CheckpointEvent.COMPLETED)
         assert not self._pending, f"not committed: {sorted(self._pending)}"
         self._state = state
-        self._bytes, self._oldest_ms = 0, None
+        self._bytes, self._oldest_ms = 0, self._begun_ms if held_back else None
+        self._complete_before = {table: self._complete_before.get(table, self._complete) for table in held_back}
         self._complete = dict(self._reached)
 
     def closed(self) -> None:

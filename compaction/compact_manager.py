@@ -18,7 +18,7 @@ from typing import TypeAlias
 from tidelake.compaction.cancellation import CompactionCancelled
 from tidelake.compaction.merge_tree.merge_tree import MergeTree
 from tidelake.compaction.report import BucketCompaction
-from tidelake.compaction.scheduler import CompactionScheduler, ScheduledTask, shared_scheduler
+from tidelake.compaction.scheduler import CompactionScheduler, ScheduledTask, is_long, shared_scheduler
 from tidelake.errors import CorruptFile
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.commit.commit_increment import CompactResult
@@ -68,6 +68,14 @@ class BucketCompactManager:
     def excess_runs(self) -> int:
         return max(0, self._tree.run_count - self._stop_trigger)
 
+    def may_be_long(self, incoming_bytes: int) -> bool:
+        return is_long(incoming_bytes + sum(run.size_bytes for run in self._tree.levels.runs))
+
+    @property
+    def long_task(self) -> ScheduledTask[CompactResult] | None:
+        task = self._task
+        return task if task is not None and task.is_long and not task.is_done else None
+
     @property
     def is_busy(self) -> bool:
         return self._task is not None or self._has_level_0_to_compact
@@ -86,7 +94,8 @@ class BucketCompactManager:
         unit = None if self._is_cancelled or self.is_stale else self._tree.pick(full=full)
         if unit is None:
             return
-        self._task = self._scheduler.submit(self._context.name, partial(self._tree.compact, unit))
+        nbytes = sum(file.file_size for file in unit.files)
+        self._task = self._scheduler.submit(self._context.name, partial(self._tree.compact, unit), nbytes)
         if self._is_cancelled:  # cancelled meanwhile
             self._task.cancel()
 

@@ -1,6 +1,7 @@
 """The compaction threads of a process: few, and shared fairly by all tables.
 
-A table with many buckets to compact waits after each of them until every other table had its turn.
+A table with many buckets to compact waits after each of them until every other table had its turn. Long compactions
+never keep short ones waiting: if all threads run long ones, there is one thread more, for short ones.
 
 Threads start and end with the work; none is idle. When the main thread ends, tasks are cancelled, so that an unfinished
 compaction does not delay the end of the process.
@@ -13,6 +14,7 @@ import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from functools import cache
 from itertools import count
 from typing import Final, Generic, TypeVar
@@ -25,11 +27,19 @@ from tidelake.storage.base import env
 T = TypeVar("T")
 
 _THREADS_MAX: Final = 4  # a compaction uses some hundred MB, and writers need processors, too
+LONG_BYTES: Final = 64 << 20
+"""A compaction of more bytes takes longer than a second, for which other tables should not wait."""
+
+
+def is_long(nbytes: int) -> bool:
+    """Return whether other tables should not wait for a compaction of so many bytes."""
+    return nbytes > LONG_BYTES
 
 
 class ScheduledTask(Generic[T]):
     """Work that waits for its turn, runs, or has ended.
 
+    nbytes: how much it reads
     awaited: called before a caller waits for the result
     waited: called afterwards, with the seconds that it waited
     """
@@ -39,7 +49,10 @@ class ScheduledTask(Generic[T]):
         work: Callable[[IsCancelled], T],
         awaited: Callable[[], None] = lambda: None,
         waited: Callable[[float], None] = lambda _: None,
+        nbytes: int = 0,
     ) -> None:
+        self.nbytes = nbytes
+        self.is_long = is_long(nbytes)
         self._work = work
         self._awaited = awaited
         self._waited = waited
@@ -95,7 +108,7 @@ class ScheduledTask(Generic[T]):
 class CompactionScheduler:
     """Runs compactions in threads. Thread-safe.
 
-    threads: how many compactions run at a time
+    threads: how many compactions run at a time; one more if these are all long, and a short one waits
 
     Tasks wait for no other task, take no lock of a writer and no memory of the write budget. So a caller that holds one
     of these while it waits for a task waits for a bounded time.
@@ -105,9 +118,10 @@ class CompactionScheduler:
         if threads < 1:
             raise ValueError(f"threads={threads}: a compaction needs at least 1 thread")
         self._threads = threads
-        self._running = 0
+        self._running = self._running_long = 0
         self._numbers = count(1)
-        self._waiting: OrderedDict[str, deque[ScheduledTask[object]]] = OrderedDict()  # by table; the first one is next
+        # By table and length; the first one is next.
+        self._waiting: OrderedDict[tuple[str, bool], deque[ScheduledTask[object]]] = OrderedDict()
         self._paused_until_s = 0.0  # of the monotonic clock
         self.waited_s = 0.0  # how long callers waited for results, all together
         self._lock = env.Condition()
@@ -123,24 +137,33 @@ class CompactionScheduler:
         with self._lock:
             return sum(map(len, self._waiting.values()))
 
-    def submit(self, table: str, work: Callable[[IsCancelled], T]) -> ScheduledTask[T]:
+    def submit(self, table: str, work: Callable[[IsCancelled], T], nbytes: int = 0) -> ScheduledTask[T]:
         """Schedule work.
 
         work: polls its argument, which returns whether it is cancelled.
+        nbytes: how much it reads.
 
         Raises RuntimeError if the system can't start a thread; the work is then dropped.
         """
-        task: ScheduledTask[T] = ScheduledTask(work, self.resume, self._count_wait)
+        task: ScheduledTask[T] = ScheduledTask(work, self.resume, self._count_wait, nbytes)
         with self._lock:
-            if self._running < self._threads:
-                self._running += 1
-                try:
-                    env.Thread(target=self._run, name=f"compaction-{next(self._numbers)}", daemon=False).start()
-                except RuntimeError:
-                    self._running -= 1
-                    raise
-            self._waiting.setdefault(table, deque()).append(task)  # type: ignore[arg-type]
+            if self._may_run(self._running, is_long=task.is_long):
+                self._start_thread()
+            self._waiting.setdefault((table, task.is_long), deque()).append(task)  # type: ignore[arg-type]
         return task
+
+    def _may_run(self, others: int, *, is_long: bool) -> bool:
+        """Return whether a task may run beside so many others."""
+        is_extra = others == self._threads and self._running_long >= self._threads and not is_long
+        return others < self._threads or is_extra
+
+    def _start_thread(self) -> None:
+        self._running += 1
+        try:
+            env.Thread(target=self._run, name=f"compaction-{next(self._numbers)}", daemon=False).start()
+        except RuntimeError:
+            self._running -= 1
+            raise
 
     def pause(self, at_most_s: float) -> None:
         """Start no task until `resume`, for at most this time, or until a caller waits for a task.
@@ -166,20 +189,35 @@ class CompactionScheduler:
     def _run(self) -> None:
         while (task := self._next()) is not None:
             task.run()
+            if task.is_long:
+                with self._lock:
+                    self._running_long -= 1
             del task  # otherwise its result would be kept until the next task
 
     def _next(self) -> ScheduledTask[object] | None:
         with self._lock:
             while self._waiting and (left_s := self._paused_until_s - env.monotonic_s()) > 0:
                 self._lock.wait(left_s)
-            if not self._waiting:
+            allowed = (key for key in self._waiting if self._may_run(self._running - 1, is_long=key[1]))
+            key = next(allowed, None)
+            if key is None:  # if any wait, the other threads take them
                 self._running -= 1
                 return None
-            table, tasks = self._waiting.popitem(last=False)
+            tasks = self._waiting.pop(key)
             task = tasks.popleft()
             if tasks:
-                self._waiting[table] = tasks
+                self._waiting[key] = tasks
+            if task.is_long:
+                self._running_long += 1
+                self._start_extra()
             return task
+
+    def _start_extra(self) -> None:
+        """Start the thread for short tasks that wait, if all others now run long ones."""
+        has_short = any(not is_long for _, is_long in self._waiting)
+        if has_short and self._running == self._threads and self._may_run(self._running, is_long=False):
+            with suppress(RuntimeError):  # the other threads take them
+                self._start_thread()
 
 
 class InlineScheduler(CompactionScheduler):
@@ -192,7 +230,7 @@ class InlineScheduler(CompactionScheduler):
     def __init__(self) -> None:
         super().__init__(1)
 
-    def submit(self, table: str, work: Callable[[IsCancelled], T]) -> ScheduledTask[T]:
+    def submit(self, table: str, work: Callable[[IsCancelled], T], nbytes: int = 0) -> ScheduledTask[T]:
         task = ScheduledTask(work)
         pa.default_memory_pool().release_unused()
         task.run()

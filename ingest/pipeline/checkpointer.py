@@ -7,6 +7,9 @@
 5. The offsets are committed at the source, only for monitoring.
 
 While files are flushed and published, decoding and compaction pause (`FlushPriority`).
+
+A checkpoint that is due does not wait for a long compaction of one table: it holds this table back, and publishes the
+others. The rows of the table stay in its writer, and are published after the end of that compaction.
 """
 
 from __future__ import annotations
@@ -44,6 +47,7 @@ from tidelake.ingest.tables.table_sink import TableSink
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.base.threads import map_uncancellable, run_uncancellable
 from tidelake.storage.commit.commit_message import CommitMessage
+from tidelake.storage.write.compactor import LongCompaction
 
 TABLES_AT_ONCE: Final = 64  # tables that flush or publish at the same time; both mostly wait for the store
 
@@ -143,6 +147,7 @@ class Checkpointer:
         self._freshness = freshness
         self._written_bytes = 0  # of the files that the running checkpoint publishes
         self._tables_at_once = min(TABLES_AT_ONCE, policy.tables_at_once)
+        self._held_back: dict[str, Sequence[LongCompaction]] = {}  # tables that a checkpoint held back, and for what
         self.failed_at_start: dict[str, Exception] = {}  # tables where `begin` could not publish
         self.has_begun = False  # whether `begin` may have published something
         self._source = source
@@ -251,10 +256,13 @@ class Checkpointer:
         if self._quarantine is not None and tables:
             await run_uncancellable(self._quarantine.store_first_positions, tables, self._source.identity)
 
-    async def take(self, coordinator: CheckpointCoordinator, always_publish: Collection[str] = ()) -> None:
+    async def take(
+        self, coordinator: CheckpointCoordinator, always_publish: Collection[str] = (), *, holds_back: bool = False
+    ) -> None:
         """Take a checkpoint. Nothing may be written meanwhile.
 
         always_publish: tables that get a snapshot even without files.
+        holds_back: whether tables with a long compaction are left out, rather than waited for.
         """
         self._times.begin()
         oldest_written_ms = coordinator.oldest_written_ms
@@ -264,7 +272,7 @@ class Checkpointer:
         always_publish |= (unpublished := self._facts.lineage.unpublished & self._sinks.keys())
         try:
             with span("checkpoint"):
-                identifier, tables = await self._publish_checkpoint(coordinator, always_publish)
+                identifier, tables = await self._publish_checkpoint(coordinator, always_publish, holds_back=holds_back)
         except BaseException:
             coordinator.failed()
             raise
@@ -308,19 +316,26 @@ class Checkpointer:
         return ends
 
     async def _publish_checkpoint(
-        self, coordinator: CheckpointCoordinator, always_publish: Collection[str]
+        self, coordinator: CheckpointCoordinator, always_publish: Collection[str], *, holds_back: bool
     ) -> tuple[int, int]:
         """Publish the checkpoint. Returns its identifier, and the number of tables with a snapshot."""
         identifier = coordinator.begin(self._clock.now_ms())
         try:
-            with_moved, messages = await self._prepare_commits(identifier, coordinator)
+            with_moved, messages = await self._prepare_commits(
+                identifier, coordinator, always_publish, holds_back=holds_back
+            )
             tables = await self._publish_prepared(coordinator, messages, {*always_publish, *with_moved}, with_moved)
             return identifier, tables
         finally:
             self.priority.end()
 
     async def _prepare_commits(
-        self, identifier: int, coordinator: CheckpointCoordinator
+        self,
+        identifier: int,
+        coordinator: CheckpointCoordinator,
+        always_publish: Collection[str],
+        *,
+        holds_back: bool,
     ) -> tuple[set[str], Mapping[str, Sequence[CommitMessage]]]:
         """Do all steps before the commits. Returns the tables whose moved rows changed, and the commit messages.
 
@@ -346,8 +361,15 @@ class Checkpointer:
                     await identity_check
                 with self._times.step("moved_rows"):
                     with_moved = await self._save_moved_rows(coordinator)
+            leaving = set() if self._quarantine is None else self._quarantine.leaving.keys()
+            needed = {*always_publish, *with_moved, *leaving}
+            may_wait = {
+                table
+                for table in (self._sinks if holds_back else ())
+                if table not in needed and not coordinator.is_detached(table)
+            }
             with self._times.step("prepare"):
-                messages = await self._prepare(identifier)
+                messages = await self._prepare(identifier, may_wait)
             with self._times.step("source"):
                 await identity_check
         finally:
@@ -367,7 +389,9 @@ class Checkpointer:
             always_publish = {*always_publish, *(self._quarantine.leaving.keys() & self._sinks.keys())}
         committables = coordinator.prepared(messages, self._source.identity, always_publish)
         with self._times.step("progress"):
-            await self._tracker.mark_active([one.table for one in committables], coordinator.identifier)
+            # Tables that are held back have rows, too: the file must not say that they have all records.
+            with_rows = [*(one.table for one in committables), *self._held_back]
+            await self._tracker.mark_active(with_rows, coordinator.identifier)
         with self._times.step("publish"):
             try:
                 await self._publish(committables, coordinator.committed)
@@ -375,7 +399,7 @@ class Checkpointer:
                 await self._fail({failed.table: failed.error})
             except ExceptionGroup as group:
                 await self._fail(_of_tables(group))
-        coordinator.completed()
+        coordinator.completed(self._held_back)
         if with_moved:
             with self._times.step("moved_rows"):
                 await run_uncancellable(self._moved.committed, self._sinks.keys() & set(with_moved))
@@ -387,26 +411,56 @@ class Checkpointer:
             await self._tracker.committed(self._source.identity, coordinator.reached)
         return len(committables)
 
-    async def _prepare(self, identifier: int) -> Mapping[str, Sequence[CommitMessage]]:
+    async def _prepare(self, identifier: int, may_wait: Collection[str]) -> Mapping[str, Sequence[CommitMessage]]:
+        """Flush the tables. Returns their commit messages, without those that are held back.
+
+        may_wait: tables that may be held back.
+        """
         prepared = dict[str, Sequence[CommitMessage]]()
         failed = dict[str, Exception]()
+        held_back = dict[str, Sequence[LongCompaction]]()
 
         def prepare(item: tuple[str, TableSink]) -> None:
+            table, sink = item
             try:
-                with failures_of(item[0]):
-                    prepared[item[0]] = item[1].writer.prepare_commit(identifier)
+                with failures_of(table):
+                    if table in may_wait and (begun := self._long_compactions(table, sink, identifier)):
+                        held_back[table] = begun
+                    else:
+                        prepared[table] = sink.writer.prepare_commit(identifier)
             except TableFailed as error:
                 if self._quarantine is None:
                     raise error.error from error.error.__cause__
-                failed[item[0]] = error.error
+                failed[table] = error.error
 
         self.priority.begin()
         await map_uncancellable(prepare, list(self._sinks.items()), self._tables_at_once)
+        for table in sorted(held_back.keys() - self._held_back.keys()):
+            _log.info(
+                "checkpoints go on without a table",
+                table=table,
+                reason="they would wait for a long compaction of it",
+                effect="its rows are committed after this compaction",
+            )
+        self._held_back = held_back
         if failed:
             await self._fail(failed)
         written = (one.increment.written_files for messages in prepared.values() for one in messages)
         self._written_bytes = sum(file.file_size for files in written for file in files)
         return prepared
+
+    def _long_compactions(self, table: str, sink: TableSink, identifier: int) -> Sequence[LongCompaction]:
+        """Return the compactions for which the table is held back; none if it is prepared now.
+
+        After them, the rows that came meanwhile may need another long one. The table is only held back for it if it is
+        at most half as long: otherwise the table could be held back for ever, and its rows are more than compaction can
+        follow, so that all have to wait.
+        """
+        before = self._held_back.get(table, ())
+        if any(not compaction.is_done for compaction in before):
+            return before
+        begun = sink.writer.begin_compactions(identifier)
+        return () if before and _nbytes(begun) > _nbytes(before) // 2 else begun
 
     async def _save_moved_rows(self, coordinator: CheckpointCoordinator) -> set[str]:
         failed = dict[str, Exception]()
@@ -467,6 +521,10 @@ class Checkpointer:
         except ExceptionGroup as group:
             fenced = [error for error in group.exceptions if isinstance(error, WriterFenced)]
             raise fenced[0] if fenced else group from None  # the same error for every table
+
+
+def _nbytes(compactions: Sequence[LongCompaction]) -> int:
+    return sum(compaction.nbytes for compaction in compactions)
 
 
 def _of_tables(group: ExceptionGroup[Exception]) -> dict[str, Exception]:

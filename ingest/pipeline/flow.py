@@ -351,7 +351,7 @@ class Flow:
                 with self._observed.activity("writing a batch"):
                     await self._write_batch(batch)
                 if self._is_due():
-                    await self._checkpoint()
+                    await self._checkpoint(holds_back=True)
             self._checkpoint_wakeup.set()
         self._read_all.set()
         if self._catching_up is not None:
@@ -434,7 +434,7 @@ class Flow:
                     if self._writes.fail_due_in_ms() == 0:
                         await self._writes.fail_longest_waiting(self._coordinator)
                     if self._drained.is_set() or self._is_due():
-                        await self._checkpoint()
+                        await self._checkpoint(holds_back=not self._drained.is_set())
         self._coordinator.closed()
 
     def _is_due(self) -> bool:
@@ -456,7 +456,10 @@ class Flow:
     async def checkpoint(self, always_publish: Collection[str] = ()) -> None:
         await self._checkpoint(always_publish)
 
-    async def _checkpoint(self, always_publish: Collection[str] = ()) -> None:
-        """Take a checkpoint if rows were written. Call it with `_writing` held, or before records flow."""
+    async def _checkpoint(self, always_publish: Collection[str] = (), *, holds_back: bool = False) -> None:
+        """Take a checkpoint if rows were written. Call it with `_writing` held, or before records flow.
+
+        holds_back: see `Checkpointer.take`. Only where nothing relies on all rows being committed.
+        """
         if self._coordinator.due_in_ms(self._clock.now_ms()) is not None or always_publish:
-            await self._checkpoints.take(self._coordinator, always_publish)
+            await self._checkpoints.take(self._coordinator, always_publish, holds_back=holds_back)

@@ -32,7 +32,7 @@ from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types.row_kinds import is_retract, row_kinds
 from tidelake.storage.write.bucket_files import BucketFiles
 from tidelake.storage.write.buffered_rows import BufferedRows
-from tidelake.storage.write.compactor import RestoredBucket
+from tidelake.storage.write.compactor import LongCompaction, RestoredBucket
 from tidelake.storage.write.write_buffer import in_pieces
 
 _FAN_IN_MAX: Final = 64  # a merge holds a piece of each run in memory
@@ -94,6 +94,15 @@ class BootstrapBucketWriter:
         with self._lock:
             if self.buffered.batches or self._runs:
                 self._write_files()
+
+    @property
+    def may_compact_long(self) -> bool:
+        return False
+
+    def begin_compaction(
+        self, *, wait_compaction: bool = False, full_compaction: bool = False
+    ) -> LongCompaction | None:
+        return None
 
     def take_increment(self) -> CommitIncrement:
         with self._lock:

@@ -27,7 +27,7 @@ from tidelake.storage.model.options import ChangelogProducer
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.write.bucket_files import BucketFiles
 from tidelake.storage.write.buffered_rows import BufferedRows
-from tidelake.storage.write.compactor import Compactor, RestoredBucket
+from tidelake.storage.write.compactor import Compactor, LongCompaction, RestoredBucket
 from tidelake.storage.write.write_buffer import WriteBuffer
 
 _log = get_logger(__name__)
@@ -66,6 +66,19 @@ class BucketWriter(Protocol):
 
         wait_compaction: also wait for running compactions.
         full_compaction: compact all files, and wait for it.
+        """
+        ...
+
+    @property
+    def may_compact_long(self) -> bool:
+        """Whether the bucket is so large that `prepare_commit` may wait for a long compaction. Fast."""
+        ...
+
+    def begin_compaction(
+        self, *, wait_compaction: bool = False, full_compaction: bool = False
+    ) -> LongCompaction | None:
+        """Begin the compaction that `prepare_commit` with these arguments would wait for. Returns it if it is long:
+        then `prepare_commit` waits for its end. Rows may be written meanwhile.
         """
         ...
 
@@ -146,6 +159,7 @@ class PrimaryKeyBucketWriter:
         # The changelog needs every row as it arrived, but segments on disk are merged.
         self._may_spill = context.options.write_buffer_spillable and not self._writes_changelog
         self._waits_for_compaction = context.options.commit_force_compact
+        self._stop_trigger = context.options.stop_trigger
         self.files = files
         self.order = replace(order, sequence_follows_run_order=True)  # arrival order is sequence order
         self._buffer = WriteBuffer(order, merge_function, next_sequence_number, spill_directory)
@@ -185,7 +199,7 @@ class PrimaryKeyBucketWriter:
 
     def flush(self) -> None:
         with self.lock:
-            self._flush()
+            self._flush(for_memory=True)
 
     def flush_memory(self) -> None:
         with self.lock:
@@ -194,7 +208,7 @@ class PrimaryKeyBucketWriter:
             if self._may_spill and is_small and self._buffer.may_spill_again:
                 self._buffer.spill()
             else:
-                self._flush()
+                self._flush(for_memory=True)
 
     def prepare_commit(self, *, wait_compaction: bool = False, full_compaction: bool = False) -> None:
         with self.lock:
@@ -203,6 +217,25 @@ class PrimaryKeyBucketWriter:
                 # One more than at a flush: runs may have accumulated over commits whose compactions were lost.
                 must_wait_for_compaction = self._waits_for_compaction or self._compactor.excess_runs > 1
                 self._take_compacted(wait=wait_compaction or full_compaction or must_wait_for_compaction)
+
+    @property
+    def may_compact_long(self) -> bool:
+        return self._compactor is not None and self._compactor.may_be_long(self.buffered.nbytes)
+
+    def begin_compaction(
+        self, *, wait_compaction: bool = False, full_compaction: bool = False
+    ) -> LongCompaction | None:
+        compactor = self._compactor
+        if compactor is None:
+            return None
+        waits = wait_compaction or full_compaction or self._waits_for_compaction
+        with self.lock:
+            if compactor.long_task is None and waits:
+                self._flush(wait_compaction=full_compaction, full_compaction=full_compaction)
+            elif compactor.long_task is None and compactor.excess_runs > 0:
+                self._take_compacted(wait=False)
+                compactor.trigger()
+            return compactor.long_task if waits or compactor.excess_runs > 0 else None
 
     def take_increment(self) -> CommitIncrement:
         with self.lock:
@@ -270,11 +303,17 @@ class PrimaryKeyBucketWriter:
             self.files.discard(self._compacted)
             self._new_files, self._changelog_files, self._compacted = [], [], CompactResult()
 
-    def _flush(self, *, wait_compaction: bool = False, full_compaction: bool = False) -> None:
-        """Flush the rows, take the result of the last compaction, and start the next one."""
+    def _flush(self, *, wait_compaction: bool = False, full_compaction: bool = False, for_memory: bool = False) -> None:
+        """Flush the rows, take the result of the last compaction, and start the next one.
+
+        for_memory: only memory is needed. Other tables should not wait for a long compaction then: up to
+            `num-sorted-run.stop-trigger` runs more are made meanwhile, which no reader sees before the next commit.
+        """
         must_wait_for_compaction = False
         if not self._buffer.is_empty:
-            must_wait_for_compaction = self._compactor is not None and self._compactor.excess_runs > 0
+            must_wait_for_compaction = self._compactor is not None and self._compactor.excess_runs > (
+                self._stop_trigger if for_memory and self._compactor.long_task is not None else 0
+            )
             if self.buffered.has_large_rows:
                 self._take_compacted(wait=True)  # a flush and a compaction both hold large rows: never at once
             self._write_files()
@@ -354,6 +393,15 @@ class AppendBucketWriter:
             if self._open is not None:
                 self._new_files += self._closed(self._open)
                 self._open = None
+
+    @property
+    def may_compact_long(self) -> bool:
+        return False
+
+    def begin_compaction(
+        self, *, wait_compaction: bool = False, full_compaction: bool = False
+    ) -> LongCompaction | None:
+        return None
 
     def take_increment(self) -> CommitIncrement:
         with self._lock:

@@ -28,6 +28,18 @@ class RestoredBucket:
     index_files: Sequence[IndexFileMeta] = ()
 
 
+class LongCompaction(Protocol):
+    """A compaction that takes so long that other tables should not wait for it.
+
+    nbytes: how much it reads.
+    """
+
+    nbytes: int
+
+    @property
+    def is_done(self) -> bool: ...
+
+
 class Compactor(Protocol):
     """Compacts one bucket while it is written, one task at a time. Called under the lock of the bucket writer."""
 
@@ -38,6 +50,15 @@ class Compactor(Protocol):
     @property
     def excess_runs(self) -> int:
         """The number of sorted runs above `num-sorted-run.stop-trigger`. Further writes would slow down reads."""
+        ...
+
+    def may_be_long(self, incoming_bytes: int) -> bool:
+        """Return whether a compaction can be long, with so many bytes more in the bucket."""
+        ...
+
+    @property
+    def long_task(self) -> LongCompaction | None:
+        """The task if it is long and not done."""
         ...
 
     @property

@@ -33,7 +33,7 @@ from tidelake.storage.write.assigners import BucketAssigner, bucket_assigner_of
 from tidelake.storage.write.bucket_files import BucketFiles
 from tidelake.storage.write.bucket_router import BucketRouter, RoutedRows, split_by_group
 from tidelake.storage.write.bucket_states import BucketEvent, BucketState
-from tidelake.storage.write.compactor import CompactorFactory, compactor_factory_of
+from tidelake.storage.write.compactor import CompactorFactory, LongCompaction, compactor_factory_of
 from tidelake.storage.write.due_compactions import DueCompactions
 from tidelake.storage.write.memory_budget import MemoryBudget, pieces
 from tidelake.storage.write.open_buckets import OpenBucket, OpenBuckets
@@ -219,6 +219,30 @@ class TableWriter:
                 delete_uncommitted_files(self._context, messages)
                 raise
             return messages
+
+    def begin_compactions(self, identifier: int) -> list[LongCompaction]:
+        """Begin the compactions that `prepare_commit` with this identifier would wait for. Returns those that are long.
+
+        A caller with other tables leaves this one out of its commit until they are done; rows may be written meanwhile.
+        """
+        with self._fatal_errors():
+            if self._compacts_replaced:
+                return []
+            full = self._due.in_full(identifier, only_written=False)
+            self._due.open_with_level_0()
+            large = [bucket for bucket in self._buckets if bucket.opened.may_compact_long]
+            begun: list[LongCompaction] = []
+
+            def begin(bucket: OpenBucket) -> None:
+                compaction = bucket.opened.begin_compaction(
+                    wait_compaction=self._due.wait_for_lookups, full_compaction=bucket in full
+                )
+                if compaction is not None:
+                    begun.append(compaction)
+
+            if large:
+                self._for_each(begin, large)
+            return begun
 
     def _for_each(self, prepare: Callable[[OpenBucket], None], buckets: Sequence[OpenBucket]) -> None:
         """Prepare buckets in threads: one a core, or more if files go to a store and the rows of each are few."""

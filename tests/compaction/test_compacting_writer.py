@@ -47,7 +47,7 @@ class GatedScheduler(CompactionScheduler):
         self.gate = threading.Event()
         self.submitted = threading.Event()
 
-    def submit(self, table: str, work: Callable[[IsCancelled], T]) -> ScheduledTask[T]:
+    def submit(self, table: str, work: Callable[[IsCancelled], T], nbytes: int = 0) -> ScheduledTask[T]:
         def gated(is_cancelled: IsCancelled) -> T:
             while not self.gate.wait(0.01):
                 if is_cancelled():

@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 
 from tidelake.compaction.cancellation import IsCancelled
-from tidelake.compaction.scheduler import CompactionScheduler, InlineScheduler
+from tidelake.compaction.scheduler import LONG_BYTES, CompactionScheduler, InlineScheduler
 
 WAIT_S: Final = 30  # for something that will happen
 
@@ -57,6 +57,51 @@ def test_no_more_tasks_run_at_once_than_there_are_threads() -> None:
     for task in tasks:
         task.result()
     assert most <= 2
+
+
+LONG: Final = LONG_BYTES + 1
+
+
+def test_a_short_compaction_runs_beside_long_ones_on_all_threads() -> None:
+    scheduler, gate = CompactionScheduler(2), threading.Event()
+    long = [scheduler.submit("debtor", gated(gate), LONG) for _ in range(5)]
+    assert [scheduler.submit(table, lambda _: "compacted").result() for table in "abc"] == ["compacted"] * 3
+    assert not any(task.is_done for task in long)
+    gate.set()
+    for task in long:
+        task.result()
+
+
+def test_a_short_compaction_that_came_first_does_not_wait_for_a_long_one() -> None:
+    """The thread is started for both, and takes the long one."""
+    scheduler, gate, done = CompactionScheduler(1), threading.Event(), threading.Event()
+    scheduler.pause(at_most_s=3600)
+    long = scheduler.submit("debtor", gated(gate), LONG)
+    scheduler.submit("t", lambda _: done.set())
+    scheduler.resume()
+    assert done.wait(WAIT_S)
+    gate.set()
+    long.result()
+
+
+def test_no_more_long_compactions_run_at_once_than_there_are_threads() -> None:
+    scheduler, gate, began = CompactionScheduler(1), threading.Event(), list[str]()
+
+    def work(name: str) -> Callable[[IsCancelled], None]:
+        def run(_: IsCancelled) -> None:
+            began.append(name)
+            assert gate.wait(WAIT_S)
+
+        return run
+
+    long = [scheduler.submit(name, work(name), LONG) for name in ("first", "second")]
+    for _ in range(3):
+        scheduler.submit("t", lambda _: None).result()
+    assert began == ["first"]
+    gate.set()
+    for task in long:
+        task.result()
+    assert began == ["first", "second"]
 
 
 def test_threads_end_when_idle_and_start_with_new_work() -> None:

@@ -33,7 +33,7 @@ class Turns(CompactionScheduler):
         super().__init__(threads=1)
         self._tasks: list[ScheduledTask[object]] = []
 
-    def submit(self, table: str, work: Callable[[Callable[[], bool]], T]) -> ScheduledTask[T]:
+    def submit(self, table: str, work: Callable[[Callable[[], bool]], T], nbytes: int = 0) -> ScheduledTask[T]:
         task = _Turn(work)
         self._tasks.append(task)  # type: ignore[arg-type]
         return task

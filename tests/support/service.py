@@ -41,6 +41,19 @@ class Service:
         os.killpg(process.pid, signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL, self.output()
 
+    def configure(self, configuration: Mapping[str, Any]) -> None:
+        """Replace the configuration, which a running process takes after SIGHUP."""
+        new = self._config.with_suffix(".new")  # as editors do: the process never sees half a file
+        new.write_text(json.dumps(configuration))
+        new.replace(self._config)
+
+    def send(self, signal_: signal.Signals) -> None:
+        self._running().send_signal(signal_)
+
+    def has_said(self, text: str) -> bool:
+        """Whether the running process has logged this."""
+        return text in self._log.read_text(errors="replace")
+
     def run_to_the_end(self) -> None:
         self.start("source.until=end")
         assert self._process is not None

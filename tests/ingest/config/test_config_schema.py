@@ -12,10 +12,13 @@ import pytest
 import yaml
 
 from tidelake.errors import ConfigError
-from tidelake.ingest.config.config import parse_config
-from tidelake.ingest.config.config_schema import config_schema
+from tidelake.ingest.config.config import parse_config, shown
+from tidelake.ingest.config.config_schema import _structs_in, config_schema
+from tidelake.ingest.settings import Config, TableSettings
+from tidelake.ingest.source_settings import KafkaSettings
 
 TOP: Final = Path(__file__).parents[3]
+PAGE: Final = (TOP / "docs" / "configuration.md").read_text("utf-8")
 VALIDATOR: Final = jsonschema.Draft202012Validator(config_schema())
 WHOLE: Final = """
 warehouse: lake
@@ -78,6 +81,35 @@ def test_every_setting_is_explained() -> None:
         "ErrorSettings.deadletterqueue.context.headers.enable",
         "ErrorSettings.retry.timeout",
     ]
+
+
+def test_no_part_of_a_configuration_takes_a_setting_that_it_does_not_know() -> None:
+    """So any misspelt setting is refused, by editors and by a run."""
+    assert [
+        name for name, part in config_schema()["$defs"].items() if part.get("additionalProperties") is not False
+    ] == []
+    assert [kind.__name__ for kind in _structs_in(Config) if not kind.__struct_config__.forbid_unknown_fields] == []
+
+
+SETTINGS: Final = [
+    (kind.__name__, setting)
+    for kind in sorted(_structs_in(Config), key=lambda kind: kind.__name__)
+    for setting in kind.__struct_encode_fields__
+]
+
+
+@pytest.mark.parametrize(("part", "setting"), SETTINGS, ids=[f"{part}.{setting}" for part, setting in SETTINGS])
+def test_each_setting_is_in_the_schema_and_on_its_page(part: str, setting: str) -> None:
+    assert setting in config_schema()["$defs"][part]["properties"]
+    assert re.search(rf"[`.]{re.escape(setting)}`", PAGE), "run `python docs/generate.py`"
+
+
+def test_plan_shows_each_setting_of_a_pipeline_and_of_a_table() -> None:
+    """`ingest plan --json` has them, also those that have their default."""
+    planned = shown(parse_config(WHOLE, "shop.yaml", pipeline="shop"))
+    assert planned.keys() == set(Config.__struct_encode_fields__)
+    assert planned["tables"][0].keys() == set(TableSettings.__struct_encode_fields__)
+    assert planned["source"].keys() == {"type", *KafkaSettings.__struct_encode_fields__}
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,7 @@ from tidelake.storage.model.schema.table_schema import TableSchema
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types import BIGINT, STRING, DataField
 from tidelake.storage.write.bucket_router import RoutedRows
+from tidelake.storage.write.compactor import LongCompaction
 
 pa.array([b""])  # Arrow's first array from Python objects imports pandas, which would block the event loop
 
@@ -308,6 +309,7 @@ class FakeSink:
         self.is_truncated = False
         self.was_aborted = False
         self.was_cancelled = False
+        self.long_compactions: Sequence[LongCompaction] = ()
 
     @property
     def name(self) -> str:
@@ -383,6 +385,9 @@ class FakeSink:
         self.at_room()
         self._table.log.append(f"make room {self.name}")
         self.needs_room = False
+
+    def begin_compactions(self, identifier: int) -> Sequence[LongCompaction]:
+        return self.long_compactions
 
     def prepare_commit(self, identifier: int) -> list[CommitMessage]:
         self.at_prepare()
