@@ -143,8 +143,9 @@ def _offsets(table: str, ends: Mapping[TopicPartition, int], source: SourceState
         )
         lost = sum(now - end for end, now in deleted.values())
         text = (
-            f"retention has deleted records before they were read: {what}. The source has these {lost:,} offsets no "
-            "longer, so no option brings their changes back; a new snapshot of the source does"
+            f"retention has deleted records before they were read: {what}. The source no longer has "
+            f"{lost:,} {'offset' if lost == 1 else 'offsets'}, so no option brings back these changes; a new snapshot "
+            "of the source does"
         )
         problems.append(PositionProblem(table, ProblemKind.DELETED, text, frozenset(deleted)))
     if past:

@@ -58,7 +58,7 @@ def _table(number: int, name: str, **changed: Any) -> Document:
 
 def _partition(topic: str, partition: int, lag: int | None) -> Document:
     committed = 8_412_000 + 1_311 * partition
-    read = committed + 420
+    read = committed + 300
     return {
         "topic": topic,
         "partition": partition,
@@ -229,5 +229,5 @@ def history(state: Document) -> Document:
         "lag_ms": [lag[n] // 4 if n < known else None for n in range(points)],
         "freshness_ms": [2_500 + lag[n] // 5 for n in range(points)],
         "stalest": ["shop.orders"] * points,
-        "records": [400_000_000 + 48_000 * n + 9_000 * (n % 5) for n in range(points)],
+        "records": [400_000_000 + 48_000 * n + int(120_000 * math.sin(n / 29)) for n in range(points)],
     }
