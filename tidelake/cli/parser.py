@@ -225,9 +225,18 @@ def _add_serve(verbs: Verbs) -> None:
 
 
 def _add_help(nouns: Verbs) -> None:
-    from tidelake.cli.commands import help as help_command
+    from tidelake.cli.commands.help import DETAILS, SUMMARY
 
-    help_command.add_help(nouns)
+    parser = command(nouns, "help", show_help, SUMMARY, DETAILS)
+    words = "a page, page#section, the code of an error or a command"
+    parser.add_argument("words", nargs="*", metavar="WORD", help=words)
+
+
+def show_help(out: CommandOutput, *, words: Sequence[str]) -> None:
+    from tidelake.cli.commands.help import show
+
+    if show(out, words, command_words):
+        build_parser(only=words[0]).parse_args([*words, "--help"])
 
 
 def _add_completion(nouns: Verbs) -> None:

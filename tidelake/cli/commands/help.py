@@ -4,46 +4,48 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, Final
 
-from tidelake.cli.arguments import Verbs, command
 from tidelake.cli.output import CommandOutput
 from tidelake.errors import BadInput
 
+SUMMARY: Final = "show a page of the documentation, what an error means, or the options of a command"
+DETAILS: Final = """\
+Without a word it lists the pages. They come with the package: no network is needed.
 
-def add_help(nouns: Verbs) -> None:
-    parser = command(
-        nouns,
-        "help",
-        show_help,
-        "show a page of the documentation, what an error means, or the options of a command",
-        "Without a word it lists the pages. They come with the package: no network is needed.\n\n"
-        "  tidelake help PositionRefused\n"
-        "  tidelake help runbook#lag-grows\n"
-        "  tidelake help table explain",
-    )
-    parser.add_argument(
-        "words", nargs="*", metavar="WORD", help="a page, page#section, the code of an error, a command"
-    )
+  tidelake help PositionRefused
+  tidelake help runbook#lag-grows
+  tidelake help table explain"""
 
 
-def show_help(out: CommandOutput, *, words: Sequence[str]) -> None:
+def show(out: CommandOutput, words: Sequence[str], command_words: Callable[[], set[tuple[str, ...]]]) -> bool:
+    """Show a page, a section or a code. Returns whether the words name a command instead, whose help is to be shown.
+
+    command_words: returns the words of each command
+
+    Raises BadInput for words that are none of these.
+    """
     from tidelake.cli.pages import codes, page_names
 
     if not words:
         _list_pages(out)
-        return
-    word = words[0].removeprefix("docs/").replace(".md", "")
-    page, _, anchor = word.partition("#")
+        return False
+    page, _, anchor = words[0].removeprefix("docs/").replace(".md", "").partition("#")
     known = {code.lower(): code for code in codes()}
     if len(words) == 1 and page in page_names():
         _show_page(out, page, anchor)
     elif len(words) == 1 and page.lower() in known:
         _explain(out, known[page.lower()])
+    elif tuple(words) in (commands := command_words()):
+        return True
     else:
-        _show_command(words, [*page_names(), *known.values()])
+        said = " ".join(words)
+        close = get_close_matches(said, [*page_names(), *known.values(), *map(" ".join, commands)], n=1)
+        hint = f"did you mean `tidelake help {close[0]}`? " if close else ""
+        raise BadInput(f"no page, code or command {said!r}; {hint}`tidelake help` lists the pages")
+    return False
 
 
 def _list_pages(out: CommandOutput) -> None:
@@ -104,18 +106,3 @@ def _print_markdown(out: CommandOutput, text: str) -> None:
 
     # Links lead to files beside the page, which a terminal can't open: their texts are enough.
     out.console.print(Markdown(re.sub(r"(?<!!)\[([^\]]+)\]\((?!https?:)[^)]*\)", r"\1", text)))
-
-
-def _show_command(words: Sequence[str], known: Sequence[str]) -> None:
-    """Print the help of a command."""
-    from tidelake.cli.parser import build_parser, command_words
-
-    if (len(words) == 1 and (words[0],) not in command_words()) or tuple(words) not in command_words():
-        said = " ".join(words)
-        close = get_close_matches(said, [*known, *map(" ".join, command_words())], n=1)
-        hint = f"did you mean `tidelake help {close[0]}`? " if close else ""
-        raise BadInput(f"no page, code or command {said!r}; {hint}`tidelake help` lists the pages")
-    try:
-        build_parser(only=words[0]).parse_args([*words, "--help"])
-    except SystemExit:
-        return
