@@ -1,6 +1,7 @@
-"""The README in the metadata of a package: its links and pictures lead to the repository.
+"""What a package holds beside its modules.
 
-A package index shows the README without the files beside it, so a relative link would be dead there.
+The README in its metadata: its links and pictures lead to the repository, as a package index shows it without the files
+beside it. The pages of docs/, which `tidelake help` shows, become `tidelake/pages` of a wheel.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 
@@ -19,3 +21,10 @@ class ReadmeWithAbsoluteLinks(MetadataHookInterface):
         text = re.sub(r'((?:src|srcset)=")(?!https?:)', rf"\1{repository}/raw/main/", text)
         text = re.sub(r"(\]\()(?!https?:|#)", rf"\1{repository}/blob/main/", text)
         metadata["readme"] = {"content-type": "text/markdown", "text": text}
+
+
+class PagesInWheel(BuildHookInterface[Any]):
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        if self.target_name == "wheel" and version != "editable":  # a checkout has the pages where they are
+            pages = sorted((Path(self.root) / "docs").glob("*.md"))
+            build_data["force_include"].update({str(page): f"tidelake/pages/{page.name}" for page in pages})

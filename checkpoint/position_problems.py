@@ -141,7 +141,12 @@ def _offsets(table: str, ends: Mapping[TopicPartition, int], source: SourceState
         what = first_few(
             f"{p} was read up to {end}, but its oldest record is now {now}" for p, (end, now) in _sorted(deleted)
         )
-        text = f"retention has deleted records before they were read: {what}"
+        lost = sum(now - end for end, now in deleted.values())
+        text = (
+            f"retention has deleted records before they were read: {what}. The source no longer has "
+            f"{lost:,} {'offset' if lost == 1 else 'offsets'}, so no option brings back these changes; a new snapshot "
+            "of the source does"
+        )
         problems.append(PositionProblem(table, ProblemKind.DELETED, text, frozenset(deleted)))
     if past:
         what = first_few(f"{p} was read up to {end}, but it ends at {now}" for p, (end, now) in _sorted(past))

@@ -19,6 +19,7 @@ from msgspec import inspect
 
 import tidelake
 from tidelake.cli.exits import exit_code
+from tidelake.cli.pages import PAGE_OF_ERROR
 from tidelake.errors import TidelakeError
 from tidelake.ingest import settings, source_settings
 from tidelake.ingest.config.config_schema import explained
@@ -217,7 +218,7 @@ def errors() -> str:
     rows = ["## Errors", "", "| Code | Exit code | |", "|---|---|---|"]
     for kind in sorted(error_types(), key=lambda kind: kind.__name__):
         code = int(exit_code(kind.__new__(kind)))
-        rows.append(f"| `{kind.__name__}` | {code} | {_escaped_cell(_first_paragraph(kind))} |")
+        rows.append(f"| `{kind.__name__}` | {code} | {_escaped_cell(_first_paragraph(kind))}{_more(kind.__name__)} |")
     rows += ["", "## Records", "", "In `error_code` of [dead letters](dead-letters.md), in the log and in metrics."]
     rows += ["", "| Code | Becomes a dead letter | |", "|---|---|---|"]
     for failure in FailureKind:
@@ -227,12 +228,18 @@ def errors() -> str:
             FailureKind.NARROW_COLUMN: "never: `schema_evolution` decides",
             FailureKind.SCHEMA_CHANGE: "never: `schema_evolution` decides",
         }.get(failure, "never: it stops the pipeline")
-        rows.append(f"| `{failure.name}` | {tolerated} | {failure.value} |")
+        rows.append(f"| `{failure.name}` | {tolerated} | {failure.value}{_more(failure.name)} |")
     rows += [
         "",
         "Records skipped on purpose: " + ", ".join(f"`{one}`" for one in Skipped) + ".",
     ]
     return "\n".join(rows)
+
+
+def _more(code: str) -> str:
+    """Return the link to the section that explains a code; nothing if its line says all."""
+    page, hash_, anchor = PAGE_OF_ERROR.get(code, "").partition("#")
+    return f" [More]({page}.md{hash_}{anchor})" if page else ""
 
 
 def error_types() -> set[type[TidelakeError]]:

@@ -144,7 +144,9 @@ def test_only_our_own_names_are_installed(installation: Installation) -> None:
 
 
 def test_the_wheel_has_every_file_of_the_packages(installation: Installation) -> None:
-    """Each once: the links in `tidelake/` are followed, and the folders at the top are not packages of their own."""
+    """Each once: the links in `tidelake/` are followed, and the folders at the top are not packages of their own. The
+    pages that `tidelake help` shows are there, too.
+    """
     listing = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True)
     tracked = [os.fsdecode(name) for name in listing.stdout.split(b"\0") if name]
     tops = {name: f"tidelake/{name}" for name in FOLDERS} | {name: name for name in INSTALLED}
@@ -153,6 +155,7 @@ def test_the_wheel_has_every_file_of_the_packages(installation: Installation) ->
         for name in tracked
         if (top := name.partition("/")[0]) in tops and (ROOT / name).is_file()
     }
+    files |= {f"tidelake/pages/{page.name}": f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")}
     with zipfile.ZipFile(installation.wheel) as wheel:
         found = {name for name in wheel.namelist() if ".dist-info/" not in name}
         assert found == files.keys()

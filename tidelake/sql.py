@@ -115,7 +115,10 @@ class Session:
         except duckdb.InterruptException:
             raise KeyboardInterrupt from None
         except duckdb.Error as error:
-            raise BadInput(_without_origin(str(error))) from None
+            message, hint = _without_origin(str(error)), self._hint(str(error))
+            if hint:  # DuckDB knows only the tables that were opened, and proposes its own
+                message = re.sub(r'\nDid you mean ".*"\?', "", message)
+            raise BadInput(message + hint) from None
 
     def explain(self, query: str) -> tuple[str, list[TableRead]]:
         """Return DuckDB's plan of a query, and what it reads of each table. Reads no rows."""
@@ -128,6 +131,19 @@ class Session:
             return text, [_table_read(scan) for scan in self._reads]
         finally:
             self._plans_only = False
+
+    def _hint(self, message: str) -> str:
+        """Return which name a query should have used, if it names a table as DuckDB can't find it."""
+        found = re.search(r"Table with name (.+?) does not exist", message)
+        if found is None:
+            return ""
+        whole = [name for name in self.names() if found[1] in (name, name.partition(".")[2])]
+        if whole:
+            return f"\nA table has the name of its database before it: {', '.join(whole[:3])}"
+        name, mark, _ = found[1].partition("$")
+        if mark and name in self.names():
+            return f"\nWrite the name without quotes around the whole: {found[1]}"
+        return "\nWrite database.table; `\\d` in the shell lists the tables"
 
     def interrupt(self) -> None:
         self._connection.interrupt()

@@ -214,7 +214,7 @@ def _contradictions(config: Config) -> Iterator[tuple[Path, str, str]]:
         try:
             ShapedColumns.of(table, config.mask_salt)
         except BadInput as error:
-            yield ("tables", at), f"{table.name}: {error}", "docs/shaping-tables.md has examples."
+            yield ("tables", at), f"{table.name}: {error}", "`tidelake help shaping-tables` has examples."
         for option, reason, remedy in option_errors(table):
             yield ("tables", at, "options", *([] if option is None else [option])), f"{table.name}: {reason}", remedy
 

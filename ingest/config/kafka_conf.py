@@ -53,7 +53,7 @@ def _source(kafka: dict[str, str]) -> dict[str, Any]:
     if kafka:
         raise BadInput(
             f"--kafka-conf {', '.join(sorted(kafka))}: this setting is not supported. Leave it out. "
-            "docs/configuration.md lists the settings of a Kafka source; set them with --set source.NAME=VALUE"
+            "`tidelake help configuration` lists the settings of a Kafka source; set them with --set source.NAME=VALUE"
         )
     return source
 

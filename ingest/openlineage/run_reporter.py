@@ -181,7 +181,7 @@ def opened_client(settings: LineageSettings) -> OpenLineageClient:
     except Exception as error:
         raise BadInput(
             f"`lineage.transport` (with OpenLineage's variables and file): {type(error).__name__}: {error}. Correct "
-            "it; docs/lineage.md has examples"
+            "it; `tidelake help lineage` has examples"
         ) from error
     if client.transport.kind == "console" and not (client.config.transport or {}).get("type"):
         raise BadInput(

@@ -35,7 +35,7 @@ _MEASURED_MS: Final = 600_000  # of the last minutes an hour is computed
 _MEASUREMENTS_MAX: Final = 600
 
 REMEDIES: Final = {
-    Binding.SOURCE: "records arrive late: look at what produces them (docs/runbook.md, Freshness is missed)",
+    Binding.SOURCE: "records arrive late: look at what produces them (`tidelake help runbook#freshness-is-missed`)",
     Binding.CPU: "give the process more processors, or share the tables among more pipelines",
     Binding.STORE: "look at the store, the network and what else runs here; fewer buckets or a longer target help, too",
     Binding.COMPACTION: "compact with `tidelake table compact` in a process of its own, or give the process processors",

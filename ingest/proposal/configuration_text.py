@@ -50,7 +50,7 @@ def _lines(proposed: ProposedConfiguration) -> Iterator[str]:
     yield from _comment(
         f"Written by `tidelake init` from the newest {proposed.sample:,} records of each topic. It is yours to edit: "
         f"`tidelake ingest plan {path}` checks it and shows what a start would do, and `tidelake ingest run "
-        f"{path}` starts it. docs/configuration.md has all settings."
+        f"{path}` starts it. `tidelake help configuration` has all settings."
     )
     yield ""
     yield f"pipeline: {scalar(proposed.pipeline)}  # the tables keep their position under this name: never change it"

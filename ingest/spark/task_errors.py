@@ -19,7 +19,7 @@ _OTHER_PYTHON: Final = re.compile(
 _OPTIONS: Final = "Options:"  # the line of a PositionRefused that precedes its remedies
 _REMEDY: Final = (
     "Give the executors the driver's environment, with --archives, in their image, or with spark.pyspark.python: see "
-    "docs/spark.md"
+    "`tidelake help spark`"
 )
 
 

@@ -30,7 +30,7 @@ def check_version(driver: str) -> None:
         raise UnsupportedFeature(
             f"{PACKAGE} {own} on a Spark executor",
             f"the driver runs {driver}",
-            "Give the executors the driver's environment: see docs/spark.md",
+            "Give the executors the driver's environment: see `tidelake help spark`",
         )
 
 

@@ -464,7 +464,8 @@ class FileSystemCatalog:
         if self._io.list_directory(location):
             return BadInput(f"{location} is not a table: the directory has no schema; see list_tables")
         tables = self.list_tables(identifier.database)
-        return BadInput(f"no table {main}{did_you_mean(identifier.table, tables)} (create_table creates one)")
+        hint = did_you_mean(identifier.table, tables, prefix=f"{identifier.database}.")
+        return BadInput(f"no table {main}{hint} (create_table creates one)")
 
 
 def _plain(name: str, what: str) -> Identifier:

@@ -82,7 +82,8 @@ class Views:
         if self._catalog.table_exists(str(identifier)):
             return BadInput(f"{identifier} is a table, not a view")
         known = self._store().names(identifier.database)
-        return BadInput(f"no view {identifier}{did_you_mean(identifier.table, known)} (create_view creates one)")
+        hint = did_you_mean(identifier.table, known, prefix=f"{identifier.database}.")
+        return BadInput(f"no view {identifier}{hint} (create_view creates one)")
 
 
 def _plain(name: str) -> Identifier:

@@ -136,7 +136,7 @@ class _StoreOptions:
                     key,
                     "this release does not know it, and without it the store is reached as another user, by another "
                     "way or without the requested encryption",
-                    "docs/stores.md lists the options that act; leave it out, or use one of them",
+                    "`tidelake help stores` lists the options that act; leave it out, or use one of them",
                 )
         return keys
 

@@ -62,8 +62,11 @@ def path_text(path: str | Sequence[str]) -> str:
     return ".".join(name if re.fullmatch(r"\w+", name) else f"`{name.replace('`', '``')}`" for name in names)
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return `; did you mean 'orders'?` for the end of a message; "" if no known name is similar."""
+def did_you_mean(name: str, known: Iterable[str], *, prefix: str = "") -> str:
+    """Return `; did you mean 'orders'?` for the end of a message; "" if no known name is similar.
+
+    prefix: shown before the known name, to make it whole: `shop.`
+    """
     by_lower_case = {k.lower(): k for k in known}
     matches = get_close_matches(name.lower(), by_lower_case, n=1)
-    return f"; did you mean {by_lower_case[matches[0]]!r}?" if matches else ""
+    return f"; did you mean {prefix + by_lower_case[matches[0]]!r}?" if matches else ""

@@ -53,8 +53,14 @@ class Case:
         Case(
             "retention",
             (ProblemKind.DELETED,),
-            "t-0 was read up to 20, but its oldest record is now 21",
+            "t-0 was read up to 20, but its oldest record is now 21. The source no longer has 1 offset, so no option",
             bounds={**BOUNDS, P0: OffsetRange(21, 30)},
+        ),
+        Case(
+            "retention in two partitions",
+            (ProblemKind.DELETED,),
+            "The source no longer has 7 offsets, so no option brings back these changes",
+            bounds={**BOUNDS, P0: OffsetRange(21, 30), P1: OffsetRange(11, 30)},
         ),
         Case(
             "past the end",

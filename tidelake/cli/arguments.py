@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from tidelake.cli.exits import UsageError
 
@@ -36,6 +38,26 @@ class CatalogAddress:
         from tidelake.catalog import open_catalog  # slow to import
 
         return open_catalog(self.warehouse, **dict(self.options))
+
+
+class ArgumentParser(argparse.ArgumentParser):
+    """A parser that names what a misspelt command, option or choice was meant to be, in the last line."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(message + _hint(message, self._option_string_actions))
+
+
+def _hint(message: str, options: Iterable[str]) -> str:
+    """Return `; did you mean --until?` for a misspelt word of a message of argparse, or nothing."""
+    choice = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
+    if choice is not None:
+        word, known = choice[1], re.findall(r"'([^']*)'", choice[2])
+    elif message.startswith("unrecognized arguments: --"):
+        word, known = message.split()[2].partition("=")[0], [name for name in options if name.startswith("--")]
+    else:
+        return ""
+    close = get_close_matches(word, known, n=1)
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 # ---------------------------------------------------------------- nouns and verbs
@@ -144,7 +166,7 @@ def add_vertical(parser: argparse.ArgumentParser) -> None:
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("config", metavar="CONFIG", help="YAML file; see docs/configuration.md")
+    parser.add_argument("config", metavar="CONFIG", help="YAML file; see `tidelake help configuration`")
     add_settings(parser)
 
 

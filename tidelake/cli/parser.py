@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tidelake.cli.arguments import CatalogAddress, Command, Verbs, command, noun
+from tidelake.cli.arguments import ArgumentParser, CatalogAddress, Command, Verbs, command, noun
 from tidelake.cli.output import CommandOutput
 
 PROGRAM: Final = "tidelake"
@@ -25,6 +25,7 @@ exit codes:
   2  usage       130  interrupted
 
 Data goes to standard output, everything else to standard error. --json after any command gives output for programs.
+Begin with `tidelake demo` and `tidelake help tutorial`; `tidelake help` lists all pages.
 """
 
 
@@ -33,7 +34,7 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
 
     only: add the verbs of this noun, and no others; None: of all
     """
-    parser = argparse.ArgumentParser(
+    parser = ArgumentParser(
         PROGRAM,
         description="Writes change streams from Kafka and Spark into tables that every Apache Paimon reader can open.",
         epilog=_EPILOG,
@@ -63,7 +64,23 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     add_noun("table", "tables: create, alter, read, follow, compact, expire, …", _add_table)
     add_noun("serve", "serve a warehouse to other clients: rest", _add_serve)
     add_noun("view", "views of a catalog: list, show, create, rename, drop", _add_view)
+    _add_help(nouns)
     return parser
+
+
+def command_words() -> set[tuple[str, ...]]:
+    """Return the words of each command and of each noun: `("table", "show")`, `("table",)`."""
+    found: set[tuple[str, ...]] = set()
+
+    def collect(parser: argparse.ArgumentParser, words: tuple[str, ...]) -> None:
+        for action in parser._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                for name, below in action.choices.items():
+                    found.add((*words, name))
+                    collect(below, (*words, name))
+
+    collect(build_parser(), ())
+    return found
 
 
 def _add_demo(nouns: Verbs) -> None:
@@ -205,6 +222,21 @@ def _add_serve(verbs: Verbs) -> None:
     from tidelake.cli.commands import serve
 
     serve.add_rest(verbs)
+
+
+def _add_help(nouns: Verbs) -> None:
+    from tidelake.cli.commands.help import DETAILS, SUMMARY
+
+    parser = command(nouns, "help", show_help, SUMMARY, DETAILS)
+    words = "a page, page#section, the code of an error or a command"
+    parser.add_argument("words", nargs="*", metavar="WORD", help=words)
+
+
+def show_help(out: CommandOutput, *, words: Sequence[str]) -> None:
+    from tidelake.cli.commands.help import show
+
+    if show(out, words, command_words):
+        build_parser(only=words[0]).parse_args([*words, "--help"])
 
 
 def _add_completion(nouns: Verbs) -> None:

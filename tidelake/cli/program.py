@@ -77,7 +77,7 @@ def _print_error(error: Exception, is_json: bool, *, with_traceback: bool) -> No
         if is_json:
             sys.stderr.write(json.dumps(_members(one), ensure_ascii=False) + "\n")
         elif _is_expected(one):
-            sys.stderr.write(printable(f"{_label(one)}: {one}\n", may_break=True))
+            sys.stderr.write(printable(f"{_label(one)}: {one}\n{_help_line(one)}", may_break=True))
 
 
 def _log_error(error: Exception, _: bool, *, with_traceback: bool) -> None:
@@ -97,7 +97,11 @@ def _log_error(error: Exception, _: bool, *, with_traceback: bool) -> None:
 
 
 def _members(error: BaseException) -> dict[str, Any]:
-    return {"error": type(error).__name__, "message": str(error), "exit_code": int(exit_code(error))}
+    from tidelake.cli.pages import PAGE_OF_ERROR
+
+    code = type(error).__name__
+    members = {"error": code, "message": str(error), "exit_code": int(exit_code(error))}
+    return {**members, "help": f"tidelake help {code}"} if code in PAGE_OF_ERROR else members
 
 
 def _is_expected(error: BaseException) -> bool:
@@ -105,6 +109,14 @@ def _is_expected(error: BaseException) -> bool:
     from tidelake.errors import TidelakeError
 
     return isinstance(error, TidelakeError | OSError)
+
+
+def _help_line(error: BaseException) -> str:
+    """Return a line that names the page of an error; nothing for errors whose message says all."""
+    from tidelake.cli.pages import PAGE_OF_ERROR
+
+    code = type(error).__name__
+    return f"More: tidelake help {code}\n" if code in PAGE_OF_ERROR else ""
 
 
 def _label(error: BaseException) -> str:

@@ -104,6 +104,14 @@ def _start(check: Check) -> tuple[env.Thread, list[Finding]]:
     return thread, found
 
 
+def counted(number: int, one: str, several: str = "") -> str:
+    """Return `1 table`, `2 tables`.
+
+    several: the plural, if it has another ending than -s
+    """
+    return f"{number:,} {one if number == 1 else several or one + 's'}"
+
+
 def _reason(error: BaseException) -> str:
     if isinstance(error, BaseExceptionGroup):
         return "; ".join(_reason(inner) for inner in error.exceptions)
@@ -115,5 +123,5 @@ def _reason(error: BaseException) -> str:
 def _remedy(error: BaseException, otherwise: str) -> str:
     """Return what to do. Most of our messages end with their own remedy."""
     if isinstance(error, PositionRefused):
-        return "; ".join(error.ways_out)
+        return "choose one of these\n" + "\n".join(error.ways_out)
     return "Follow the message" if isinstance(error, BadInput | AccessDenied) else otherwise

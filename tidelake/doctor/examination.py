@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from tidelake.doctor import machine, source, tables, warehouse
-from tidelake.doctor.checks import Check, CheckResult, failed, ok, run_checks
+from tidelake.doctor.checks import Check, CheckResult, counted, failed, ok, run_checks
 from tidelake.errors import TidelakeError
 from tidelake.ingest.config.config import load_config
 from tidelake.ingest.formats.base import RegistryUser
@@ -25,23 +25,34 @@ _SOURCE: Final = "Check `source.bootstrap_servers`, `source.security_protocol`, 
 _STORE: Final = "Check `warehouse`, `warehouse_options` and the credentials of the store"
 
 
-def examine(path: Path, settings: Sequence[str] = ()) -> list[CheckResult]:
-    """Check the configuration, and everything that it needs. Without a valid one, only the machine is checked."""
+def examine(path: Path, settings: Sequence[str], command: str) -> list[CheckResult]:
+    """Check the configuration, and everything that it needs. Without a valid one, only the machine is checked.
+
+    command: runs this pipeline, for remedies
+    """
     versions = Check("versions", machine.check_versions, _LIMIT_S, "Install tidelake again")
     try:
         config = load_config(path, settings)
         open_format(config.format, config.format_options)
     except TidelakeError as error:
-        found = failed(str(error), "Correct the configuration (docs/configuration.md); nothing else was checked")
+        found = failed(
+            str(error), "Correct the configuration (`tidelake help configuration`); nothing else was checked"
+        )
         return [CheckResult("configuration", [found]), *run_checks([versions])]
     return [
-        CheckResult("configuration", [ok(f"pipeline {config.pipeline}, {len(config.tables):,} entries of tables")]),
-        *run_checks([versions, *checks_of(with_short_limit(config))]),
+        CheckResult(
+            "configuration",
+            [ok(f"pipeline {config.pipeline}, {counted(len(config.tables), 'entry', 'entries')} of tables")],
+        ),
+        *run_checks([versions, *checks_of(with_short_limit(config), command)]),
     ]
 
 
-def checks_of(config: Config) -> list[Check]:
-    """Return the checks of the machine, the source, the warehouse and the tables."""
+def checks_of(config: Config, command: str) -> list[Check]:
+    """Return the checks of the machine, the source, the warehouse and the tables.
+
+    command: runs this pipeline, for remedies
+    """
     on = config.source
     found = [
         Check("memory", partial(machine.check_memory, config), _LIMIT_S, "Set a memory limit that can be read"),
@@ -59,7 +70,7 @@ def checks_of(config: Config) -> list[Check]:
             Check("broker", partial(source.check_broker, on), _BROKER_LIMIT_S, _SOURCE),
             Check("topics", partial(source.check_topics, on, config.format), _LIMIT_S, _SOURCE),
         ]
-    found.append(Check("position", partial(source.check_position, config), _LIMIT_S, _SOURCE))
+    found.append(Check("position", partial(source.check_position, config, command), _LIMIT_S, _SOURCE))
     format_ = open_format(config.format, config.format_options)
     if isinstance(format_, RegistryUser) and format_.registry_urls:
         remedy = "Check `schema_registry_url`, its credentials, and whether the registry runs"

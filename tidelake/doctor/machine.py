@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Final
 
-from tidelake.doctor.checks import Finding, Findings, failed, ok, warning
+from tidelake.doctor.checks import Finding, Findings, counted, failed, ok, warning
 from tidelake.ingest.settings import Config
 from tidelake.storage.fileio.disk_space import DiskSpace
 
@@ -146,7 +146,7 @@ def check_descriptors(tables: int, limit: int | None = None) -> Findings:
     needed = DESCRIPTORS_OF_PROCESS + DESCRIPTORS_OF_TABLE * tables
     if soft == resource.RLIM_INFINITY:
         return [ok("any number of open files")]
-    text = f"{soft:,} open files are allowed; {tables:,} tables may need {needed:,}"
+    text = f"{soft:,} open files are allowed; {counted(tables, 'table')} may need {needed:,}"
     remedy = f"ulimit -n {max(4096, needed)}, or LimitNOFILE= of the systemd unit"
     if soft < DESCRIPTORS_OF_PROCESS:
         return [failed(text, remedy)]

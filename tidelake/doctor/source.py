@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from tidelake.doctor.checks import Finding, Findings, failed, ok, warning
+from tidelake.doctor.checks import Finding, Findings, counted, failed, ok, warning
 from tidelake.ingest.formats.base import RegistryUser
 from tidelake.ingest.pipeline import builder
 from tidelake.ingest.settings import Config
@@ -24,7 +24,7 @@ _DELETES_BEFORE_TOMBSTONES: Final = frozenset(
 def check_broker(settings: KafkaSettings) -> Findings:
     from tidelake.ingest.sources.kafka.topic_inspection import reach_broker
 
-    return [ok(f"{settings.server_text}: {asyncio.run(reach_broker(settings)):,} brokers")]
+    return [ok(f"{settings.server_text}: {counted(asyncio.run(reach_broker(settings)), 'broker')}")]
 
 
 def check_topics(settings: KafkaSettings, format_: str) -> Findings:
@@ -72,12 +72,15 @@ def check_topics(settings: KafkaSettings, format_: str) -> Findings:
                 "debezium-flattened-json`): there a tombstone deletes",
             )
         )
-    return findings or [ok(f"{len(topics):,} topics can be read, and no record is from the future")]
+    return findings or [ok(f"{counted(len(topics), 'topic')} can be read, and no record is from the future")]
 
 
-def check_position(config: Config) -> Findings:
-    """Find where a run would start, as `tidelake ingest plan` does, and how long the source still has its records."""
-    pipeline = builder.build_pipeline(config)
+def check_position(config: Config, command: str) -> Findings:
+    """Find where a run would start, as `tidelake ingest plan` does, and how long the source still has its records.
+
+    command: runs this pipeline, for remedies
+    """
+    pipeline = builder.build_pipeline(config, command=command)
     recovered = asyncio.run(pipeline.plan())
     findings: list[Finding] = [
         failed(f"{name} can't be read: {error}", f"tidelake table verify {name} -w {config.warehouse}")
@@ -107,7 +110,7 @@ def check_position(config: Config) -> Findings:
             return found
 
         findings += asyncio.run(look())
-    return findings or [ok(f"the position is proven; {sum(lags.values()):,} records to read at most")]
+    return findings or [ok(f"the position is proven; {counted(sum(lags.values()), 'record')} to read at most")]
 
 
 def check_registry(format_: RegistryUser) -> Findings:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tidelake.consumers import TableConsumers
-from tidelake.doctor.checks import Finding, Findings, failed, ok, warning
+from tidelake.doctor.checks import Finding, Findings, counted, failed, ok, warning
 from tidelake.ingest.monitoring.table_levels import TableLevelsReader
 from tidelake.ingest.settings import Config
 from tidelake.ingest.tables.table_differences import differences
@@ -54,7 +54,7 @@ def check_consumers(config: Config) -> Findings:
             snapshot = context.snapshots.find(consumer.next_snapshot_id) if consumer.behind else None
             age_ms = 0 if snapshot is None else epoch_ms() - snapshot.time_ms
             if age_ms > retained_ms:
-                what = f"consumer {consumer.name} is {consumer.behind:,} snapshots behind, and holds them"
+                what = f"consumer {consumer.name} is {counted(consumer.behind, 'snapshot')} behind, and holds them"
                 remedy = (
                     f"Start its reader, or: tidelake table consumers delete {table.name} CONSUMER -w {config.warehouse}"
                 )
@@ -93,4 +93,4 @@ def _of_each(config: Config, look: Callable[[Table], list[Finding]], otherwise: 
 
     found = list(map_parallel(of, [table.name for table in config.named_tables]))
     existing = sum(1 for one in found if one is not None)
-    return [finding for one in found for finding in one or ()] or [ok(f"{existing:,} tables: {otherwise}")]
+    return [finding for one in found for finding in one or ()] or [ok(f"{counted(existing, 'table')}: {otherwise}")]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from tidelake.doctor.checks import Finding, Findings, failed, ok, warning
+from tidelake.doctor.checks import Finding, Findings, counted, failed, ok, warning
 from tidelake.ingest.pipeline.freshness_plan import plan_freshness
 from tidelake.ingest.settings import Config
 from tidelake.storage.base import env
@@ -25,7 +25,7 @@ _WRITE_REMEDY: Final = "Allow this user to list, write and delete below `warehou
 def check_catalog(config: Config) -> Findings:
     """Read the list of databases."""
     databases = open_catalog(config.warehouse, config.warehouse_options).list_databases()
-    return [ok(f"{config.warehouse} is readable: {len(databases):,} databases")]
+    return [ok(f"{config.warehouse} is readable: {counted(len(databases), 'database')}")]
 
 
 def check_store(config: Config, io: FileIO | None = None) -> Findings:
@@ -48,7 +48,7 @@ def check_store(config: Config, io: FileIO | None = None) -> Findings:
         return [
             failed(
                 "the store replaced an object that was to be created only if absent, so commits could be lost",
-                "Use a store with conditional writes (docs/stores.md)",
+                "Use a store with conditional writes (`tidelake help stores`)",
             )
         ]
     findings = [ok("objects are created only if absent, and removed")]

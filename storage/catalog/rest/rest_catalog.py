@@ -346,7 +346,8 @@ class RestCatalog:
         if identifier.branch != DEFAULT_BRANCH and self._find(main) is not None:
             return BadInput(f"table {main} has no branch {identifier.branch!r}")
         tables = self.list_tables(identifier.database)
-        return BadInput(f"no table {main}{did_you_mean(identifier.table, tables)} (create_table creates one)")
+        hint = did_you_mean(identifier.table, tables, prefix=f"{identifier.database}.")
+        return BadInput(f"no table {main}{hint} (create_table creates one)")
 
 
 def _is_folder_table(found: Mapping[str, Any]) -> bool:

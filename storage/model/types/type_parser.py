@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from functools import lru_cache
 from typing import Final
 
@@ -76,7 +77,11 @@ class _TypeParser:
         return parsed
 
     def _wrong(self) -> BadInput:
-        return BadInput(f"not a column type: {shown(self._text)}")
+        known = [*_SYNONYMS, *(root.value for root in Root)]
+        word = next(iter(self._tokens), "")
+        close = [] if word.upper() in known else get_close_matches(word.upper(), known, n=1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        return BadInput(f"not a column type: {shown(self._text)}{hint}")
 
     def _enter_type(self) -> None:
         self._depth += 1

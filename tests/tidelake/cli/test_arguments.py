@@ -86,7 +86,7 @@ def test_help_imports_nothing_heavy() -> None:
 def test_a_noun_imports_no_commands_of_others() -> None:
     """Top-level commands, which have no noun, are imported for the list in the help."""
     commands = {name for name in imported_by_help("view", "list", "--help") if ".cli.commands." in name}
-    assert {name.rpartition(".")[2] for name in commands} == {"demo", "doctor", "init", "sql", "sync", "views"}
+    assert {name.rpartition(".")[2] for name in commands} == {"demo", "doctor", "help", "init", "sql", "sync", "views"}
 
 
 def test_a_noun_without_a_verb_shows_the_verbs_and_is_a_usage_error(call: Call) -> None:
@@ -127,3 +127,19 @@ def test_the_warehouse_may_come_from_the_environment(monkeypatch: pytest.MonkeyP
 def test_the_version_is_printed(call: Call) -> None:
     result = call("--version")
     assert (result.code, result.out) == (0, "tidelake 0.1.0\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        pytest.param(["tabel", "list"], "did you mean table?", id="a noun"),
+        pytest.param(["ingest", "rn"], "did you mean run?", id="a verb"),
+        pytest.param(["ingest", "run", "x.yaml", "--untl", "latest"], "did you mean --until?", id="an option"),
+        pytest.param(["ingest", "run", "x.yaml", "--untl=latest"], "did you mean --until?", id="an option with ="),
+        pytest.param(["ingest", "run", "x.yaml", "--until", "lastest"], "did you mean latest?", id="a choice"),
+    ],
+)
+def test_a_misspelt_word_is_answered_with_the_one_that_is_meant(call: Call, arguments: list[str], meant: str) -> None:
+    result = call(*arguments)
+    assert result.code == 2
+    assert result.err.rstrip().endswith(meant)

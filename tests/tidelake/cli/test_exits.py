@@ -36,18 +36,23 @@ def fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
         pytest.param(
             BadInput("no value 'a\x1b[31m\x9b'\nin t"), 1, "error: no value 'a\\x1b[31m\\x9b'\nin t\n", id="escapes"
         ),
-        pytest.param(CommitConflict("lost"), 1, "error: lost\n", id="conflict"),
-        pytest.param(CommitOutcomeUnknown("who knows"), 1, "error: who knows\n", id="unknown outcome"),
+        pytest.param(CommitConflict("lost"), 1, "error: lost\nMore: tidelake help CommitConflict\n", id="conflict"),
+        pytest.param(
+            CommitOutcomeUnknown("who knows"),
+            1,
+            "error: who knows\nMore: tidelake help CommitOutcomeUnknown\n",
+            id="unknown outcome",
+        ),
         pytest.param(
             CorruptFile("/t/snapshot-3", "JSON", "nothing", 0),
             1,
-            "error: /t/snapshot-3 at byte 0: expected JSON, found nothing\n",
+            "error: /t/snapshot-3 at byte 0: expected JSON, found nothing\nMore: tidelake help CorruptFile\n",
             id="corrupt file",
         ),
         pytest.param(
             UnsupportedFeature("type = view", "not a table", "Use Java"),
             1,
-            "error: type = view: not a table. Use Java\n",
+            "error: type = view: not a table. Use Java\nMore: tidelake help UnsupportedFeature\n",
         ),
         pytest.param(
             OSError(28, "No space left on device", "/t/f"), 1, "error: [Errno 28] No space left on device: '/t/f'\n"
@@ -56,15 +61,21 @@ def fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
         pytest.param(
             REFUSED,
             3,
-            "refused: shop.orders: offset 7 is gone\nOptions:\n  start again\n  restore the topic\n",
+            "refused: shop.orders: offset 7 is gone\nOptions:\n  start again\n  restore the topic\n"
+            "More: tidelake help PositionRefused\n",
             id="position refused",
         ),
         pytest.param(CommandRefused("pass --yes"), 3, "refused: pass --yes\n", id="refused"),
-        pytest.param(WriterFenced("epoch 4 owns it"), 4, "fenced: epoch 4 owns it\n", id="fenced"),
+        pytest.param(
+            WriterFenced("epoch 4 owns it"),
+            4,
+            "fenced: epoch 4 owns it\nMore: tidelake help WriterFenced\n",
+            id="fenced",
+        ),
         pytest.param(
             ExceptionGroup("two", [BadInput("a"), ExceptionGroup("inner", [WriterFenced("b")])]),
             4,
-            "error: a\nfenced: b\n",
+            "error: a\nfenced: b\nMore: tidelake help WriterFenced\n",
             id="of several the gravest decides",
         ),
     ],
@@ -98,7 +109,12 @@ def test_with_json_an_error_is_an_object_on_standard_error(call: Call, monkeypat
     fail_with(monkeypatch, REFUSED)
     result = call("table", "list", "-w", "lake", "--json")
     assert (result.code, result.out) == (3, "")
-    assert json.loads(result.err) == {"error": "PositionRefused", "message": str(REFUSED), "exit_code": 3}
+    assert json.loads(result.err) == {
+        "error": "PositionRefused",
+        "message": str(REFUSED),
+        "exit_code": 3,
+        "help": "tidelake help PositionRefused",
+    }
 
 
 @pytest.mark.parametrize("flags", [[], ["--json"], ["--debug"]], ids=" ".join)

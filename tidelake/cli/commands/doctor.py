@@ -58,10 +58,11 @@ def doctor(
 def _check(out: CommandOutput, config: str, settings: Sequence[str]) -> ExitCode:
     import os
 
-    from tidelake.doctor.checks import Status
+    from tidelake.cli.commands.ingest_run import run_command
+    from tidelake.doctor.checks import Status, counted
     from tidelake.doctor.examination import examine
 
-    results = examine(Path(config), settings)
+    results = examine(Path(config), settings, run_command(config, settings))
     counts = {status: sum(f.status is status for r in results for f in r.findings) for status in Status}
     code = ExitCode.FAILED if counts[Status.FAILED] else ExitCode.DONE
     if out.is_json:
@@ -72,9 +73,10 @@ def _check(out: CommandOutput, config: str, settings: Sequence[str]) -> ExitCode
     else:
         for result in results:
             for finding in result.findings:
-                remedy = f"\n   {finding.remedy}" if finding.remedy else ""
+                remedy = "".join(f"\n   {line}" for line in finding.remedy.splitlines())
                 out.text(f"{_MARKS[finding.status]}  {result.name}: {finding.found}{remedy}")
-        out.text(f"{counts[Status.FAILED]} failed, {counts[Status.WARNING]} warnings")
+        warnings = counted(counts[Status.WARNING], "warning")
+        out.text(f"{counts[Status.FAILED]} failed, {warnings}")
     if any(result.is_abandoned for result in results):
         out.close()
         os._exit(code)  # Python would wait for the threads of checks that give no answer

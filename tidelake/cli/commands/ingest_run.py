@@ -42,7 +42,11 @@ def add_run(verbs: Verbs) -> None:
     )
     add_config(parser)
     bounds = parser.add_mutually_exclusive_group()
-    bounds.add_argument("--until", choices=("latest",), help="end where the source ends now; overrides `source.until`")
+    bounds.add_argument(
+        "--until",
+        choices=("latest", "end"),
+        help="end where the source ends now, by either word; overrides `source.until`",
+    )
     bounds.add_argument(
         "--until-timestamp",
         type=_epoch_ms,
@@ -120,7 +124,7 @@ def run(
 ) -> None:
     """Run a pipeline.
 
-    until: `latest` ends at the current end of the source
+    until: `latest` or `end`: ends at the current end of the source
     until_timestamp: epoch milliseconds of the first record that is not read
     stay_when_refused: after a refusal, end only after a signal
 
@@ -130,7 +134,7 @@ def run(
     from tidelake.ingest.pipeline import builder
     from tidelake.ingest.pipeline.recovery_flags import parse_recovery_flags
 
-    bounds = ["source.until=end"] if until == "latest" else []
+    bounds = [] if until is None else ["source.until=end"]
     if until_timestamp is not None:
         bounds = [f"source.until_timestamp_ms={until_timestamp}"]
     file = ConfigFile(Path(config), (*settings, *bounds))

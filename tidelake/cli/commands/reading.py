@@ -192,7 +192,7 @@ def add_follow(verbs: Verbs) -> None:
         type=_start,
         default="latest",
         metavar="WHERE",
-        help="latest (default), earliest, a snapshot id, latest-full, …: docs/reading-changes.md",
+        help="latest (default), earliest, a snapshot id, latest-full, …: `tidelake help reading-changes`",
     )
     parser.add_argument("--consumer", metavar="NAME", help="keep the position in the table under this name")
     parser.add_argument("--until", type=positive, metavar="ID", help="end after this snapshot")

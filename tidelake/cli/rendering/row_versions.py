@@ -33,7 +33,8 @@ def print_history(out: CommandOutput, table: Table, history: RowHistory) -> None
     out.text(f"{row_text(history.key)} of {table.name} at snapshot {history.snapshot.id}:")
     out.text(f"  {row_text(history.visible)}" if history.visible is not None else "  no row")
     out.text(f"  {merge_description(table.context, history)}")
-    out.text("versions in files, oldest first; *: merged by a read of this snapshot")
+    if history.versions:
+        out.text("versions in files, oldest first; *: merged by a read of this snapshot")
     for version in history.versions:
         at = "?" if version.snapshot is None else str(version.snapshot.id)
         mark = "*" if version.is_live else " "

@@ -87,7 +87,7 @@ def test_refusals_of_the_server_name_the_object(lake: tidelake.Catalog) -> None:
         create(lake, "shop.t")
     with pytest.raises(tidelake.BadInput, match="no database 'shopp'"):
         create(lake, "shopp.t")
-    with pytest.raises(tidelake.BadInput, match=r"no table shop\.tt; did you mean 't'"):
+    with pytest.raises(tidelake.BadInput, match=r"no table shop\.tt; did you mean 'shop\.t'"):
         lake.table("shop.tt")
     with pytest.raises(tidelake.BadInput, match=r"no table shop\.x"):
         lake.drop_table("shop.x")

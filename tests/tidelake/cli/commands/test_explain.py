@@ -46,6 +46,12 @@ def test_a_row_is_explained_as_text_and_as_json(call: Call, tmp_path: Path, tabl
     assert call("table", "explain", "db.t", "-w", tmp_path / "lake", "--key", "id=x").code == 1
 
 
+def test_a_key_that_no_file_holds_has_no_list_of_versions(call: Call, tmp_path: Path, table: tidelake.Table) -> None:
+    text = call("table", "explain", "db.t", "-w", tmp_path / "lake", "--key", "id=404").out
+    assert "  no row\n" in text
+    assert "versions in files" not in text
+
+
 def test_long_values_are_shortened_as_text_and_complete_as_json(
     call: Call, tmp_path: Path, table: tidelake.Table
 ) -> None:

@@ -47,6 +47,13 @@ def test_a_run_ends_with_its_source_and_prints_a_summary(call: Call, config: Pat
         assert rows_in_key_order(table, tables[table.name].scan().to_arrow()) == shop.expected_rows(table).to_pylist()
 
 
+@pytest.mark.parametrize("word", ["latest", "end"])
+def test_a_run_ends_by_the_word_of_the_configuration_too(call: Call, config: Path, tmp_path: Path, word: str) -> None:
+    write_shop_log(tmp_path / "changes")
+    config.write_text(config.read_text().replace(", until: end", ""))
+    assert call("ingest", "run", config, "--until", word, "--json").document["ended"] == "end of source"
+
+
 def test_with_json_a_run_prints_one_document(call: Call, config: Path, tmp_path: Path) -> None:
     write_shop_log(tmp_path / "changes")
     first = call("ingest", "run", config, "--json").document

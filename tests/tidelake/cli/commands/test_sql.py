@@ -154,6 +154,26 @@ def test_an_error_of_duckdb_is_readable(call: Call, lake: Path) -> None:
 # ---------------------------------------------------------------- shell
 
 
+@pytest.mark.parametrize(
+    ("query", "hint"),
+    [
+        pytest.param("select 1 from orders", "the name of its database before it: shop.orders", id="no database"),
+        pytest.param(
+            'select 1 from "shop.orders$files"', "without quotes around the whole: shop.orders$files", id="quotes"
+        ),
+        pytest.param("select 1 from nothing", "Write database.table; `\\d` in the shell", id="no table"),
+        pytest.param("select 1 from shop.ordres", "did you mean 'shop.orders'?", id="misspelt"),
+    ],
+)
+def test_a_name_that_no_table_has_is_answered_with_the_one_that_is_meant(
+    query: str, hint: str, call: Call, lake: Path
+) -> None:
+    result = call("sql", query, "-w", lake)
+    assert result.code == 1
+    assert hint in result.err
+    assert "duckdb_" not in result.err  # a table of DuckDB itself is never meant
+
+
 def test_a_shell_runs_statements_and_commands(lake: Path, tmp_path: Path) -> None:
     typed = (
         "\\d\n\\d shop.orders;\nselect count(*)\nfrom shop.orders;\n\\x\nselect 7 as seven;\n"
