@@ -54,7 +54,7 @@ def installed_in_name(folder: Path) -> Path:
 def test_each_release_does_what_the_documentation_promises(release: str, kind: str, tmp_path: Path) -> None:
     connect = "[connect]" if release >= "4.1" else ""
     python = build_tool(PYSPARK / "build", f"pyspark{connect}=={release}")
-    paths = [str(TOOLS.parent.parent), str(installed_in_name(tmp_path / "packages"))]
+    paths = [str(TOOLS.parent), str(installed_in_name(tmp_path / "packages"))]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "SPARK_LOCAL_IP": "127.0.0.1"}
     for attempt in range(5):
         home = tmp_path / str(attempt)

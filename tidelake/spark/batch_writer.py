@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from tidelake.errors import UnsupportedFeature
+from tidelake.ingest.spark.task_start import log_as_configured
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.commit.commit_message import CommitMessage, Committable
 from tidelake.storage.commit.table_commit import TableCommit, new_commit_user
@@ -57,6 +58,7 @@ class AppendWriter(DataSourceArrowWriter):
         self._user = new_commit_user(context.options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenFiles:
+        log_as_configured()
         writer = TableWriter(self._context, replaces=self._overwrites)
         try:
             for rows in iterator:
