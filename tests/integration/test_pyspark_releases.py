@@ -16,14 +16,17 @@ from tests.support.tools import TOOLS, build_tool
 PYSPARK: Final = TOOLS / "pyspark"
 STEPS: Final = (
     *("register", "write", "read", "append", "sink of typed rows", "sink of change records"),
-    *("replay of a batch with state", "stream of changes"),
+    *("replay of a batch with state", "stream of changes", "append of a stream", "metrics"),
     *("delete, update, merge", "compact", "read natively", "views of a lake", "spark run"),
 )
-REFUSED: Final = {("connect", "spark run"): "UnsupportedFeature: a pipeline on Spark Connect"}
+REFUSED: Final = {
+    ("connect", "spark run"): "UnsupportedFeature: a pipeline on Spark Connect",
+    ("connect", "metrics"): "UnsupportedFeature: MetricsListener on Spark Connect",
+}
 """(kind of session, step) to what the error says."""
 REFUSED_WITHOUT_DATA_SOURCES: Final = {
     "register": "UnsupportedFeature: tidelake.spark.register: it is a Python data source, which needs PySpark 4.1",
-    **dict.fromkeys(("read", "append", "stream of changes"), "DATA_SOURCE_NOT_FOUND"),
+    **dict.fromkeys(("read", "append", "stream of changes", "append of a stream"), "DATA_SOURCE_NOT_FOUND"),
 }
 """Of PySpark before 4.1, by step."""
 

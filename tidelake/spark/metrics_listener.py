@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
-from pyspark.sql.streaming import StreamingQueryListener
+from pyspark.sql.streaming.listener import StreamingQueryListener
 from pyspark.sql.utils import is_remote
 
 from tidelake.checkpoint.offsets import TopicPartition

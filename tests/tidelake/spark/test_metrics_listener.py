@@ -187,4 +187,4 @@ def test_a_port_in_use_and_a_second_listener_are_refused(spark: SparkSession, li
 
 def _wait_for_listeners(spark: SparkSession) -> None:
     """Wait until Spark has delivered all events, which it does in a thread of its own."""
-    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()  # type: ignore[union-attr]
+    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
