@@ -9,6 +9,10 @@ PREFIX: Final = "tidelake_"
 OTHER: Final = "_other"  # the label of series beyond `metrics.tables_max` or `metrics.partitions_max`
 
 
+# Names of metrics that all pipelines and queries of a process share.
+OF_PROCESS: Final = frozenset({"store_requests", "store_request_duration_seconds"})
+
+
 @dataclass(frozen=True, slots=True)
 class Metric:
     """A metric.

@@ -234,7 +234,7 @@ def _histogram(metric: Metric, histograms: Mapping[Labels, DurationHistogram]) -
     return family
 
 
-def registry_of(collector: PipelineCollector) -> CollectorRegistry:
+def registry_of(collector: Collector) -> CollectorRegistry:
     """Return a registry with the collector and with metrics of the process: memory, processor time, open files."""
     registry = CollectorRegistry()
     registry.register(collector)

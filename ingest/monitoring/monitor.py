@@ -69,13 +69,13 @@ class PipelineMonitor:
         self._seen: dict[str, tuple[int | None, int]] = {}  # table to our snapshot at the last look, and its time
         self._failed: dict[str, str] = {}
         release = version("tidelake")
-        collector = PipelineCollector(
+        self.collector = PipelineCollector(
             observed, gauges, (pipeline, release), settings.tables_max, settings.partitions_max
         )
         more = {"identity": identity_of(pipeline, warehouse), "config": config_name}
         self._history = RunHistory()
         self.server = MonitoringServer(
-            registry_of(collector),
+            registry_of(self.collector),
             lambda: {**status_document(observed, gauges, pipeline, release), **more},
             lambda: not_ready(observed),
             self._refresh_tables,

@@ -246,12 +246,19 @@ class RunObservations:
         if len(batch) and self.waiting_since_ms is None:
             self.waiting_since_ms = now_ms
 
-    def offsets_read(self, partition: TopicPartition, start: int, end: int) -> None:
-        """Count records like `was_read`, if other processes read them. Each offset counts as one record."""
+    def offsets_read(self, partition: TopicPartition, start: int, end: int, nbytes: int = 0) -> None:
+        """Count records like `was_read`, if other processes read them. Each offset counts as one record.
+
+        nbytes: bytes of the records. Those of records that count already are not added again.
+        """
         now_ms = self.clock.now_ms()
         progress = self.partitions.setdefault(partition, PartitionProgress(start, start, now_ms))
-        self.topics.setdefault(partition.topic, TopicCounts()).records += end - max(start, min(end, progress.read))
-        progress.offsets_read(end)
+        counts = self.topics.setdefault(partition.topic, TopicCounts())
+        new = end - max(start, min(end, progress.read))
+        new_bytes = nbytes * new // (end - start) if new else 0
+        counts.records += new
+        counts.nbytes += new_bytes
+        progress.offsets_read(end, new_bytes)
         if self.waiting_since_ms is None:
             self.waiting_since_ms = now_ms
 

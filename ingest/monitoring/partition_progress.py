@@ -82,10 +82,13 @@ class PartitionProgress:
         elif not self._uncommitted:  # these offsets hold no record, so nothing is to be committed
             self._passed(self.read, now_ms)
 
-    def offsets_read(self, next_offset: int) -> None:
-        """Add records that other processes read. Their sizes and times are unknown."""
+    def offsets_read(self, next_offset: int, nbytes: int = 0) -> None:
+        """Add records that other processes read. Their times are unknown.
+
+        nbytes: bytes of the records, without those that were added before.
+        """
         if next_offset > self.read:
-            self._uncommitted.append(_ReadBatch(next_offset, next_offset - self.read, 0, None, None))
+            self._uncommitted.append(_ReadBatch(next_offset, next_offset - self.read, nbytes, None, None))
             self._reached(next_offset)
 
     def _reached(self, next_offset: int) -> None:

@@ -38,6 +38,8 @@ class MonitoringServer:
     refresh: brings up to date what `status` shows of tables, as far as that is quick.
     history: returns the document of `/history`.
     table_page: returns the page of a table; None if there is no such table. It blocks.
+
+    Without `history` and `table_page` there are no pages.
     """
 
     def __init__(
@@ -46,8 +48,8 @@ class MonitoringServer:
         status: Callable[[], dict[str, Any]],
         reasons: Callable[[], list[NotReady]],
         refresh: Callable[[], Awaitable[None]],
-        history: Callable[[], dict[str, Any]],
-        table_page: Callable[[str], str | None],
+        history: Callable[[], dict[str, Any]] | None = None,
+        table_page: Callable[[str], str | None] | None = None,
     ) -> None:
         self._history = history
         self._table_page = table_page
@@ -69,13 +71,15 @@ class MonitoringServer:
         """
         self._page = await asyncio.to_thread(files(__package__).joinpath("status_page.html").read_bytes)
         application = web.Application()
-        application.router.add_get("/", self._get_page)
         application.router.add_get("/metrics", self._get_metrics)
         application.router.add_get("/live", self._get_live)
         application.router.add_get("/ready", self._get_ready)
         application.router.add_get("/status", self._get_status)
-        application.router.add_get("/history", self._get_history)
-        application.router.add_get("/tables/{name}", self._get_table_page)
+        if self._history is not None:
+            application.router.add_get("/", self._get_page)
+            application.router.add_get("/history", self._get_history)
+        if self._table_page is not None:
+            application.router.add_get("/tables/{name}", self._get_table_page)
         runner = web.AppRunner(application, access_log=None, handle_signals=False, shutdown_timeout=1)
         await runner.setup()
         later: asyncio.Task[None] | None = None
@@ -152,10 +156,12 @@ class MonitoringServer:
         return _json(self._status())
 
     async def _get_history(self, _: web.Request) -> web.Response:
+        assert self._history is not None
         return _json(self._history())
 
     async def _get_table_page(self, request: web.Request) -> web.Response:
         name = request.match_info["name"]
+        assert self._table_page is not None
         try:
             page = await asyncio.to_thread(self._table_page, name)
         except (TidelakeError, OSError) as error:

@@ -11,6 +11,7 @@ from typing import Final
 
 from tidelake.checkpoint.epoch import EPOCH_PROPERTY
 from tidelake.checkpoint.offsets import POSITION_PROPERTY, TopicPartition
+from tidelake.checkpoint.record_times import RECORD_TIMES_PROPERTY, RecordTimes
 from tidelake.compaction.compact_manager import compact_manager_factory
 from tidelake.errors import BatchOutdated, PositionRefused
 from tidelake.ingest.spark.batch_position import (
@@ -149,12 +150,14 @@ class BatchCommits:
         messages: Sequence[CommitMessage],
         reached: BatchPosition | None,
         lineage: SourceLineage | None = None,
+        times: RecordTimes | None = None,
         *,
         replaces: bool = False,
     ) -> int | None:
         """Commit the batch, and return the snapshot's id.
 
         lineage: what the snapshot records of the lineage; None if nothing.
+        times: times of the records of the batch; None if they have none.
         replaces: the rows replace all rows of the table. Then there is a snapshot even without rows.
 
         None: the batch has no changes and no new partitions, or another driver has committed it meanwhile. In the
@@ -171,6 +174,8 @@ class BatchCommits:
             properties[QUERY_PROPERTY] = self._query
         if lineage is not None:
             properties[LINEAGE_PROPERTY] = lineage.to_text()
+        if times is not None:
+            properties[RECORD_TIMES_PROPERTY] = times.to_text()
         committable = Committable(batch_id, list(messages), properties=properties)
         published = commit.overwrite(committable, dynamic=False) if replaces else commit.commit(committable)
         if published is None:

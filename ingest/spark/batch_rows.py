@@ -29,6 +29,7 @@ from tidelake.ingest.formats.base import DecodedBatch, DecodeFailure, FailureKin
 from tidelake.ingest.formats.document_ids import DocumentIds
 from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.ingest.formats.table_rows import slice_by_offset
+from tidelake.ingest.monitoring.partition_progress import record_times
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.spark.batch_statistics import BatchStatistics, SchemaNeed, TruncateRecord
 from tidelake.ingest.spark.batch_truncates import TRUNCATE_REMEDY, Truncation
@@ -38,6 +39,7 @@ from tidelake.ingest.tables.table_router import Route, TableRouter
 from tidelake.ingest.tables.table_targets import ColumnDecisions
 from tidelake.ingest.tables.truncate_filter import TruncateFilter
 from tidelake.ingest.tables.unavailable_values import NO_OLD_ROW_REASON
+from tidelake.storage.base.clock import epoch_ms
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.write.row_converter import RowConverter
 
@@ -249,7 +251,9 @@ class RawReader:
                 one = self._inputs[number]
                 if len(table.offsets):
                     self._statistics.table(number).topics.add(raw.topic)
-                rows = _without_later_columns(self._after_truncate(table, raw, number), raw, one.new_columns)
+                kept = self._after_truncate(table, raw, number)
+                self._statistics.table(number).add_times(record_times(raw, kept.offsets, epoch_ms()))
+                rows = _without_later_columns(kept, raw, one.new_columns)
                 yield number, _ordered(rows, raw, withholds=one.withholds)
 
     def decode(self, raw: RawBatch) -> DecodedBatch:

@@ -6,12 +6,14 @@ Map tasks send the statistics to the driver, which needs all of them before a ro
 from __future__ import annotations
 
 import pickle
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from tidelake.checkpoint.offsets import OffsetRange, TopicPartition
+from tidelake.checkpoint.record_times import RecordTimes
 from tidelake.ingest.formats.base import DecodeFailure
 from tidelake.ingest.formats.document_ids import DocumentIds
 from tidelake.ingest.raw_batch import RawBatch
@@ -65,6 +67,7 @@ class BatchTableStatistics:
     topics: topics of its rows.
     truncates: for each partition, its last truncate that is to be applied.
     past_truncate: partitions with rows from after the truncate that `RawRecords.marker` names.
+    times: times of the records of its rows; None if they have none.
     """
 
     sources: set[str] = field(default_factory=set)
@@ -77,6 +80,7 @@ class BatchTableStatistics:
     topics: set[str] = field(default_factory=set)
     truncates: dict[TopicPartition, TruncateRecord] = field(default_factory=dict)
     past_truncate: set[int] = field(default_factory=set)
+    times: RecordTimes | None = None
 
     def include(self, other: BatchTableStatistics) -> None:
         self.sources |= other.sources
@@ -85,6 +89,7 @@ class BatchTableStatistics:
         self.document_ids += other.document_ids
         self.topics |= other.topics
         self.past_truncate |= other.past_truncate
+        self.add_times(other.times)
         for record in other.truncates.values():
             self.add_truncate(record)
         self.linked_partitions |= other.linked_partitions
@@ -98,6 +103,10 @@ class BatchTableStatistics:
         if known is None or known.failure.offset < record.failure.offset:
             self.truncates[record.partition] = record
 
+    def add_times(self, times: RecordTimes | None) -> None:
+        if times is not None:
+            self.times = times.joined(self.times)
+
     @property
     def bucket_count(self) -> int:
         return sum(map(len, self.buckets.values()))
@@ -108,17 +117,20 @@ class BatchStatistics:
     """Facts of a task, or of all tasks of a batch.
 
     ranges: offsets of raw records, including records of tables that aren't configured.
+    record_bytes: bytes of these records, uncompressed.
     tables: statistics of each table, by its number among the written tables.
     """
 
     ranges: dict[TopicPartition, OffsetRange] = field(default_factory=dict)
     tables: dict[int, BatchTableStatistics] = field(default_factory=dict)
+    record_bytes: Counter[TopicPartition] = field(default_factory=Counter)
 
     @staticmethod
     def merged(payloads: Iterable[bytes]) -> BatchStatistics:
         statistics = BatchStatistics()
         for payload in payloads:
-            ranges, tables = pickle.loads(payload)
+            ranges, tables, record_bytes = pickle.loads(payload)
+            statistics.record_bytes.update(record_bytes)
             for partition, found in ranges.items():
                 statistics.add_range(partition, found)
             for number, (sources, dead_letters, shuffle_bytes, buckets, *others) in tables.items():
@@ -142,20 +154,20 @@ class BatchStatistics:
                 of.topics,
                 of.truncates,
                 of.past_truncate,
+                of.times,
             )
             for number, of in self.tables.items()
         }
-        return pickle.dumps((self.ranges, tables))
+        return pickle.dumps((self.ranges, tables, self.record_bytes))
 
     def table(self, number: int) -> BatchTableStatistics:
         return self.tables.setdefault(number, BatchTableStatistics())
 
     def add(self, batch: RawBatch) -> None:
         if len(batch):
-            self.add_range(
-                TopicPartition(batch.topic, batch.partition),
-                OffsetRange(int(batch.offsets[0]), int(batch.offsets[-1]) + 1),
-            )
+            partition = TopicPartition(batch.topic, batch.partition)
+            self.add_range(partition, OffsetRange(int(batch.offsets[0]), int(batch.offsets[-1]) + 1))
+            self.record_bytes[partition] += batch.nbytes
 
     def add_range(self, partition: TopicPartition, found: OffsetRange) -> None:
         known = self.ranges.get(partition, found)

@@ -29,6 +29,7 @@ from urllib.parse import quote
 from pyspark.sql import DataFrame
 
 from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.checkpoint.record_times import RecordTimes
 from tidelake.checkpoint.routing import takes_topic
 from tidelake.compaction.fixed_bucket_batch import Rescale
 from tidelake.errors import BadInput, BatchOutdated, CommitConflict, RecordRefused
@@ -52,6 +53,7 @@ from tidelake.ingest.spark.batch_write import BatchChunks, TaskOutput, decoded, 
 from tidelake.ingest.spark.dead_letter_budget import DeadLetterBudget
 from tidelake.ingest.spark.maintenance import maintenance
 from tidelake.ingest.spark.operator_state import keep_state
+from tidelake.ingest.spark.query_monitor import MONITORS, WrittenFiles
 from tidelake.ingest.spark.query_runs import WRITTEN_BATCHES, Target, query_id, run_id
 from tidelake.ingest.spark.release import check_session
 from tidelake.ingest.spark.task_errors import explained_task_errors
@@ -208,7 +210,10 @@ class SparkSink:
     shared_with: frozenset[str] = frozenset()
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        write_batch([self], batch, batch_id)
+        observer = MONITORS.of(query_id(batch), self.warehouse)
+        if observer is not None:
+            observer.began(batch_id)
+        write_batch([self], batch, batch_id, observer=observer)
 
     @property
     def topics(self) -> Sequence[str]:
@@ -360,7 +365,7 @@ class TableBatch:
         """
         self.sink.keep_dead_letters(self._user, self._batch_id, [*of_table.dead_letters, *written.dead_letters])
         try:
-            published = self._publish(written)
+            published = self._publish(written, of_table.times)
         except CommitConflict as conflict:
             self.abort(written)  # no snapshot was published
             if is_last or isinstance(conflict, BatchOutdated):
@@ -377,11 +382,16 @@ class TableBatch:
         """Delete the files of a batch that is not committed."""
         TableCommit(self.context, self._user).abort(written.messages)
 
-    def _publish(self, written: TaskOutput) -> int | None:
+    def _publish(self, written: TaskOutput, times: RecordTimes | None) -> int | None:
         if self.sink.overwrite is None:
             truncation = self._truncation
             published = self._commits.publish(
-                self._batch_id, written.messages, self._position, self._lineage, replaces=truncation is not None
+                self._batch_id,
+                written.messages,
+                self._position,
+                self._lineage,
+                times,
+                replaces=truncation is not None,
             )
             if truncation is not None and published is not None:
                 _log.warning(
@@ -404,14 +414,13 @@ class TableBatch:
 class BatchObserver(Protocol):
     """Gets the events of a batch, on any thread."""
 
-    def was_read(self, ranges: Ranges) -> None: ...
+    def was_read(self, ranges: Ranges, record_bytes: Mapping[TopicPartition, int]) -> None: ...
 
     def commit_began(self, context: TableContext) -> None: ...
 
-    def commit_ended(self, context: TableContext, took_ms: int, rows: int, snapshot_id: int | None) -> None:
+    def commit_ended(self, context: TableContext, took_ms: int, written: WrittenFiles, snapshot_id: int | None) -> None:
         """Record the end of a commit, successful or not.
 
-        rows: number of rows in the files.
         snapshot_id: None if no snapshot was created.
         """
         ...
@@ -522,7 +531,7 @@ def _write_decoded(
     """See `write_batch`."""
     statistics = rows.statistics
     if observer is not None:
-        observer.was_read(statistics.ranges)
+        observer.was_read(statistics.ranges, statistics.record_bytes)
     with env.ThreadPoolExecutor(min(len(due), _TABLES_AT_ONCE) or 1, "check") as threads:
         for _ in threads.map(lambda n: due[n].check(statistics.ranges, statistics.table(n)), range(len(due))):
             pass  # raises the first error
@@ -561,11 +570,11 @@ def _commit(
         return one.commit(statistics, of_table, written, is_last=is_last)
     observer.commit_began(one.context)
     began = env.monotonic_s()
-    rows = sum(file.row_count for message in written.messages for file in message.increment.new_files)
+    files = WrittenFiles.of(written.messages, of_table.times)
     try:
         is_done = one.commit(statistics, of_table, written, is_last=is_last)
     finally:
-        observer.commit_ended(one.context, int((env.monotonic_s() - began) * 1000), rows, one.published)
+        observer.commit_ended(one.context, int((env.monotonic_s() - began) * 1000), files, one.published)
     if is_done:
         observer.dead_lettered([*of_table.dead_letters, *written.dead_letters])
     return is_done

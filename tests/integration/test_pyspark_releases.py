@@ -16,14 +16,17 @@ from tests.support.tools import TOOLS, build_tool
 PYSPARK: Final = TOOLS / "pyspark"
 STEPS: Final = (
     *("register", "write", "read", "append", "sink of typed rows", "sink of change records"),
-    *("replay of a batch with state", "stream of changes"),
+    *("replay of a batch with state", "stream of changes", "append of a stream", "metrics"),
     *("delete, update, merge", "compact", "read natively", "views of a lake", "spark run"),
 )
-REFUSED: Final = {("connect", "spark run"): "UnsupportedFeature: a pipeline on Spark Connect"}
+REFUSED: Final = {
+    ("connect", "spark run"): "UnsupportedFeature: a pipeline on Spark Connect",
+    ("connect", "metrics"): "UnsupportedFeature: MetricsListener on Spark Connect",
+}
 """(kind of session, step) to what the error says."""
 REFUSED_WITHOUT_DATA_SOURCES: Final = {
     "register": "UnsupportedFeature: tidelake.spark.register: it is a Python data source, which needs PySpark 4.1",
-    **dict.fromkeys(("read", "append", "stream of changes"), "DATA_SOURCE_NOT_FOUND"),
+    **dict.fromkeys(("read", "append", "stream of changes", "append of a stream"), "DATA_SOURCE_NOT_FOUND"),
 }
 """Of PySpark before 4.1, by step."""
 
@@ -54,7 +57,7 @@ def installed_in_name(folder: Path) -> Path:
 def test_each_release_does_what_the_documentation_promises(release: str, kind: str, tmp_path: Path) -> None:
     connect = "[connect]" if release >= "4.1" else ""
     python = build_tool(PYSPARK / "build", f"pyspark{connect}=={release}")
-    paths = [str(TOOLS.parent.parent), str(installed_in_name(tmp_path / "packages"))]
+    paths = [str(TOOLS.parent), str(installed_in_name(tmp_path / "packages"))]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "SPARK_LOCAL_IP": "127.0.0.1"}
     for attempt in range(5):
         home = tmp_path / str(attempt)

@@ -68,7 +68,7 @@ class CommandOutput:
     def note(self, text: str) -> None:
         """Write a note for people to standard error."""
         if self.logs_json:
-            from tidelake.log_output import log_always
+            from tidelake.storage.base.log_output import log_always
 
             log_always(logging.INFO, text.strip())
         elif not self.is_json:

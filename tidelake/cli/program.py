@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logs_json = invocation.log_format == "json"
     out = CommandOutput(is_json=invocation.is_json, logs_json=logs_json)
     try:
-        from tidelake.log_output import LogFormat, set_up_logging
+        from tidelake.storage.base.log_output import LogFormat, set_up_logging
 
         set_up_logging(invocation.log_level, LogFormat(invocation.log_format))
         if invocation.is_service:
@@ -85,7 +85,7 @@ def _log_error(error: Exception, _: bool, *, with_traceback: bool) -> None:
     import logging
     import traceback
 
-    from tidelake.log_output import log_always
+    from tidelake.storage.base.log_output import log_always
 
     for one in _single_errors(error):
         members = _members(one)

@@ -11,17 +11,31 @@ Names are imported at their first use: each Python worker of Spark imports this 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-__all__ = ["SparkSink", "catalog", "delete", "merge", "read", "register", "sink", "sql", "update", "write"]
+__all__ = [
+    "MetricsListener",
+    "SparkSink",
+    "catalog",
+    "delete",
+    "merge",
+    "read",
+    "register",
+    "sink",
+    "sql",
+    "update",
+    "write",
+]
 
 if TYPE_CHECKING:
     from tidelake.ingest.spark.sink import SparkSink, sink
     from tidelake.spark.lake_views import catalog
+    from tidelake.spark.metrics_listener import MetricsListener
     from tidelake.spark.registration import register
     from tidelake.spark.row_changes import delete, merge, update, write
     from tidelake.spark.sql_statements import sql
     from tidelake.spark.table_read import read
 else:
     _MODULES = {
+        "MetricsListener": "tidelake.spark.metrics_listener",
         "SparkSink": "tidelake.ingest.spark.sink",
         "sink": "tidelake.ingest.spark.sink",
         "catalog": "tidelake.spark.lake_views",

@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
+from tidelake.ingest.spark.task_start import log_as_configured
 from tidelake.spark.data_source_options import ReadOptions
 from tidelake.spark.pushed_filters import predicate_of
 from tidelake.spark.scan_frame import packed, size_bytes
@@ -57,6 +58,7 @@ class SnapshotBatchReader(DataSourceReader):
         """Yield the rows of a partition. For an empty table Spark passes its own partition, which has no rows."""
         if not isinstance(partition, SplitsPartition):
             return
+        log_as_configured()
         form = arrow_form(self._schema)
         for rows in self._scan.to_batches(partition.splits):
             yield in_arrow_form(rows, form)

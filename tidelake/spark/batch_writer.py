@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from tidelake.errors import UnsupportedFeature
+from tidelake.ingest.spark.task_start import log_as_configured
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.commit.commit_message import CommitMessage, Committable
 from tidelake.storage.commit.table_commit import TableCommit, new_commit_user
@@ -45,18 +46,13 @@ class AppendWriter(DataSourceArrowWriter):
     """
 
     def __init__(self, context: TableContext, *, overwrites: bool) -> None:
-        if bucket_mode(context.schema, context.options) is not BucketMode.UNAWARE:
-            raise UnsupportedFeature(
-                f'write.format("tidelake") into {context.name}',
-                "all rows of a bucket must be in one task, and Spark doesn't let a Python data source choose the "
-                "distribution",
-                "Write with tidelake.spark.sink, in foreachBatch",
-            )
+        check_any_task_may_write(context, 'write.format("tidelake")')
         self._context = context
         self._overwrites = overwrites
         self._user = new_commit_user(context.options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenFiles:
+        log_as_configured()
         writer = TableWriter(self._context, replaces=self._overwrites)
         try:
             for rows in iterator:
@@ -81,6 +77,20 @@ class AppendWriter(DataSourceArrowWriter):
         commit = TableCommit(self._context, self._user)
         if commit.latest_of_user() is None:
             commit.abort(_files_of(messages))
+
+
+def check_any_task_may_write(context: TableContext, what: str) -> None:
+    """Raise UnsupportedFeature for a table with buckets.
+
+    what: the call, for the message
+    """
+    if bucket_mode(context.schema, context.options) is not BucketMode.UNAWARE:
+        raise UnsupportedFeature(
+            f"{what} into {context.name}",
+            "all rows of a bucket must be in one task, and Spark doesn't let a Python data source choose the "
+            "distribution",
+            "Write with tidelake.spark.sink, in foreachBatch",
+        )
 
 
 def _files_of(messages: Sequence[WriterCommitMessage | None]) -> tuple[CommitMessage, ...]:

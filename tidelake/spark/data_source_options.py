@@ -66,11 +66,11 @@ _OF_OTHER_FORMATS: Final[Mapping[str, str]] = {  # Delta, Iceberg and Hudi; in l
 }
 _PARTITIONS_MIN: Final = 8
 _CHANGELOG: Final = "read.changelog"
-_OVERWRITE_MODE: Final = "partitionoverwritemode"
+OVERWRITE_MODE: Final = "partitionoverwritemode"
 _ROW_KINDS: Final = "audit_log"
 _OWN: Final = (
     *("warehouse", "table", "branch", "snapshot", "tag", "as-of", "push-filters", "min-partitions", _CHANGELOG),
-    _OVERWRITE_MODE,
+    OVERWRITE_MODE,
     PINNED_READ,
     *STREAM_OPTIONS,
 )
@@ -172,7 +172,7 @@ class ReadOptions:
             value_of(options, "push-filters", _pushes_filters, False),
             value_of(options, "min-partitions", whole_number, _PARTITIONS_MIN),
             value_of(options, _CHANGELOG, parse_boolean, None),
-            value_of(options, _OVERWRITE_MODE, _replaces_partitions, False),
+            value_of(options, OVERWRITE_MODE, _replaces_partitions, False),
             StreamOptions.of(options),
             value_of(options, PINNED_READ, PinnedRead.of_text, None),
             of_table,

@@ -24,6 +24,7 @@ from pyspark.sql import SparkSession
 from tidelake.errors import BadInput, TidelakeError
 from tidelake.ingest.allocators import WORKER_ENVIRONMENT
 from tidelake.storage.base import env
+from tidelake.storage.base.log_output import worker_environment
 
 SETTINGS: Final = {
     "spark.ui.showConsoleProgress": "false",
@@ -50,7 +51,8 @@ def start_session(name: str, master: str | None, settings: Mapping[str, str]) ->
     master: None is that of spark-submit, otherwise this machine
     settings: override all others
 
-    Python workers on this machine run this interpreter, which has the packages that they import.
+    Python workers on this machine run this interpreter, which has the packages that they import. All workers log in the
+    format and from the level of this process.
 
     Raises BadInput if spark-submit has another master. Raises TidelakeError if Spark doesn't start; standard error
     contains the reason. An interrupt waits until the JVM is up, then ends it: a JVM whose parent ends earlier would run
@@ -64,6 +66,7 @@ def start_session(name: str, master: str | None, settings: Mapping[str, str]) ->
         if not any(key in submitted for key in _INTERPRETERS) and not (submitted and "PYSPARK_PYTHON" in os.environ):
             os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     options = {**SETTINGS, **(_LOCAL_SESSION_OPTIONS if _is_one_machine(master) else {}), **jvm_flags()}
+    options |= {f"spark.executorEnv.{name}": os.environ.get(name, text) for name, text in worker_environment().items()}
     builder = SparkSession.builder.appName(_app_name(submitted) or name).master(master)
     for key, value in {**{k: v for k, v in options.items() if k not in submitted}, **settings}.items():
         builder = builder.config(key, value)

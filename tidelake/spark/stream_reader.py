@@ -19,6 +19,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from tidelake.errors import BadInput, UnsupportedFeature
+from tidelake.ingest.spark.task_start import log_as_configured
 from tidelake.spark.data_source_options import ReadOptions
 from tidelake.spark.read_limits import HAS_LIMITS, ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from tidelake.spark.scan_frame import packed
@@ -193,6 +194,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, UnitsPartition):
             return
+        log_as_configured()
         form = arrow_form(self._schema)
         for rows in read_units(self._context, partition.units):
             if not self._options.changelog:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from tidelake.errors import UnsupportedFeature
+from tidelake.errors import BadInput
 from tidelake.ingest.spark.release import error_condition
 from tidelake.spark.batch_reader import FilteringBatchReader, SnapshotBatchReader
 from tidelake.spark.batch_writer import AppendWriter
-from tidelake.spark.data_source_options import FORMAT, ReadOptions
+from tidelake.spark.data_source_options import FORMAT, OVERWRITE_MODE, ReadOptions
 from tidelake.spark.spark_types import schema_of
 from tidelake.spark.stream_reader import TableStreamReader
+from tidelake.spark.stream_writer import StreamWriter
 
 _ALREADY_REGISTERED: Final = "DATA_SOURCE_ALREADY_EXISTS"
+_OF_QUERIES: Final = frozenset({"checkpointlocation", "queryname"})  # options that Spark also passes to the writer
 
 
 def register_source(spark: SparkSession, source: type[DataSource]) -> None:
@@ -50,9 +52,11 @@ class TidelakeDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> AppendWriter:
         return AppendWriter(ReadOptions.of(self.options).write_context(), overwrites=overwrite)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: N802 - Spark's name
-        raise UnsupportedFeature(
-            'writeStream.format("tidelake")',
-            "the writer of a stream doesn't know which batch it writes, so a repeated batch would be written twice",
-            "Write with tidelake.spark.sink, in foreachBatch",
-        )
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 - Spark's name
+        options = {key: text for key, text in self.options.items() if key.lower() not in _OF_QUERIES}
+        if OVERWRITE_MODE in map(str.lower, options):
+            raise BadInput(
+                "option partitionOverwriteMode is only for batch writes: in output mode complete each batch replaces "
+                "all rows of the table, in the others none. Leave it out"
+            )
+        return StreamWriter(ReadOptions.of(options).write_context(), replaces=overwrite)

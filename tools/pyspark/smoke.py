@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from pyspark.sql import SparkSession
 
 import tidelake
 from tidelake.ingest.config.config import parse_config
-from tidelake.spark import catalog, delete, merge, procedures, read, register, sink, update, write
+from tidelake.spark import MetricsListener, catalog, delete, merge, procedures, read, register, sink, update, write
 
 _NOT_FOUND = "DATA_SOURCE_NOT_FOUND"
 SCHEMA = pa.schema([pa.field("id", pa.int64(), False), ("name", pa.string())])
@@ -33,9 +34,10 @@ class Smoke:
         self._lake = str(home / "lake")
         self._catalog = tidelake.open_catalog(self._lake)
         self._catalog.create_database("shop")
-        for name in ("keyed", "raw", "streamed", "counted"):
+        for name in ("keyed", "raw", "streamed", "counted", "measured"):
             self._catalog.create_table(f"shop.{name}", SCHEMA, primary_key=["id"], options={"bucket": "2"})
-        self._catalog.create_table("shop.log", SCHEMA)
+        for name in ("log", "appended"):
+            self._catalog.create_table(f"shop.{name}", SCHEMA)
 
     def steps(self) -> dict[str, Callable[[], object]]:
         return {
@@ -47,6 +49,8 @@ class Smoke:
             "sink of change records": self._records,
             "replay of a batch with state": self._state,
             "stream of changes": self._changes,
+            "append of a stream": self._append_stream,
+            "metrics": self._metrics,
             "delete, update, merge": self._row_changes,
             "compact": lambda: procedures.compact(self._spark, "shop.keyed", self._lake),
             "read natively": self._read_natively,
@@ -135,6 +139,34 @@ class Smoke:
             line for path in (self._home / "changes").glob("*.json") for line in path.read_text().splitlines()
         )
         assert [json.loads(line)["rowkind"] for line in found] == ["+I", "+I"], found
+
+    def _append_stream(self) -> None:
+        """Let Spark repeat the last batch: the table has it already."""
+        self._lines("appended", [json.dumps({"id": 1, "name": "a"}), json.dumps({"id": 2, "name": "b"})])
+        checkpoint = self._home / "c-appended"
+        for _ in range(2):
+            rows = self._spark.readStream.schema("id long, name string").json(str(self._home / "appended"))
+            query = self._reader(rows.writeStream, "appended").option("checkpointLocation", str(checkpoint))
+            query.trigger(availableNow=True).start().awaitTermination()
+            for path in (checkpoint / "commits").glob("*0*"):
+                path.unlink()
+        self._expect("appended", [(1, "a"), (2, "b")])
+
+    def _metrics(self) -> None:
+        listener = MetricsListener(port=0)
+        self._spark.streams.addListener(listener)
+        into, found = sink("shop.measured", self._lake), []
+
+        def apply(batch: Any, batch_id: int) -> None:
+            into(batch, batch_id)
+            with urllib.request.urlopen(f"http://127.0.0.1:{listener.port}/metrics", timeout=60) as answer:
+                found.append(answer.read().decode())
+
+        self._lines("measured", [json.dumps({"id": 1, "name": "a"})])
+        rows = self._spark.readStream.schema("id long, name string").json(str(self._home / "measured"))
+        self._stream(rows, apply, "measured")
+        listener.close()
+        assert ',table="shop.measured"} 1.0' in found[0], found
 
     def _row_changes(self) -> None:
         delete(self._spark, "shop.keyed", self._lake, "id >= 2")

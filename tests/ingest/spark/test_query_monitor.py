@@ -14,11 +14,12 @@ import pytest
 import tidelake
 from tests.support.manual_clock import ManualClock
 from tidelake.checkpoint.offsets import OffsetRange, TopicPartition
+from tidelake.checkpoint.record_times import RecordTimes
 from tidelake.errors import BadInput
 from tidelake.ingest.monitoring.observations import RunObservations
 from tidelake.ingest.monitoring.readiness import not_ready
 from tidelake.ingest.settings import MetricsSettings
-from tidelake.ingest.spark.query_monitor import QueryMonitor
+from tidelake.ingest.spark.query_monitor import QueryMonitor, WrittenFiles
 from tidelake.storage.base.logs import FIELDS
 from tidelake.storage.model.table import TableContext
 
@@ -38,9 +39,9 @@ def monitor(port: int | None = None) -> QueryMonitor:
 
 def reported(of: QueryMonitor, context: TableContext, batch_id: int, start: int, end: int) -> None:
     with of.batch(batch_id):
-        of.was_read({PARTITION: OffsetRange(start, end)})
+        of.was_read({PARTITION: OffsetRange(start, end)}, {PARTITION: 100 * (end - start)})
         of.commit_began(context)
-        of.commit_ended(context, 7, end - start, batch_id + 1)
+        of.commit_ended(context, 7, WrittenFiles(end - start, 2, 50, RecordTimes(1_000, 2_000)), batch_id + 1)
 
 
 def test_offsets_rows_and_snapshots_of_batches_add_up(context: TableContext) -> None:
@@ -49,9 +50,11 @@ def test_offsets_rows_and_snapshots_of_batches_add_up(context: TableContext) -> 
     reported(found, context, 1, 15, 18)
     observed = found.observed
     assert (observed.checkpoints, observed.topics["orders"].records) == (2, 8)
+    assert observed.topics["orders"].nbytes == 800
     assert (observed.partitions[PARTITION].committed, observed.lag) == (18, 0)
     table = observed.table("x.t")
     assert (table.rows, table.commits, table.snapshot_id, table.commit_ms) == (8, 2, 2, 7)
+    assert table.newest_committed_ms == 2_000
     assert observed.waiting_since_ms is None
     observed.set_end_offsets({PARTITION: 30})
     assert observed.lag == 12
@@ -61,27 +64,36 @@ def test_each_batch_is_logged_in_one_line(context: TableContext, caplog: pytest.
     with caplog.at_level(logging.INFO):
         reported(monitor(), context, 3, 0, 5)
     (fields,) = [getattr(record, FIELDS) for record in caplog.records if getattr(record, FIELDS).get("batch_id") == 3]
-    assert {name: fields[name] for name in ("batch_id", "tables", "rows", "records", "lag")} == {
+    del fields["took_ms"], fields["lag_ms"]
+    assert fields == {
+        "event": "batch",
         "batch_id": 3,
         "tables": 1,
         "rows": 5,
         "records": 5,
+        "bytes": 500,
+        "files": 2,
+        "file_bytes": 50,
+        "commit_ms": 7,
+        "dead_letters": 0,
         "lag": 0,
+        "offsets": {"orders-0": 5},
     }
 
 
 def test_a_failed_batch_is_awaited_and_counted_once_after_its_retry(context: TableContext) -> None:
     found = monitor()
     with pytest.raises(OSError, match="disk"), found.batch(0):
-        found.was_read({PARTITION: OffsetRange(0, 5)})
+        found.was_read({PARTITION: OffsetRange(0, 5)}, {PARTITION: 500})
         found.commit_began(context)
-        found.commit_ended(context, 7, 5, None)
+        found.commit_ended(context, 7, WrittenFiles(5, 1, 9), None)
         raise OSError("disk full")
     observed = found.observed
     assert (observed.checkpoints, observed.lag, observed.table("x.t").commits) == (0, 5, 0)
     assert observed.waiting_since_ms is not None
     reported(found, context, 0, 0, 5)
     assert (observed.checkpoints, observed.lag, observed.topics["orders"].records) == (1, 0, 5)
+    assert observed.topics["orders"].nbytes == 500
 
 
 def test_dead_letters_are_counted_by_their_kind() -> None:
@@ -115,3 +127,17 @@ def test_an_occupied_address_is_refused_before_the_query_starts() -> None:
         found = monitor(taken.getsockname()[1])
         with pytest.raises(BadInput, match=r"can't listen on 127\.0\.0\.1"), found.serving(dict):
             pytest.fail("it listens")
+
+
+def test_a_batch_of_several_sinks_counts_once_when_the_next_one_begins_or_spark_reports_it(
+    context: TableContext,
+) -> None:
+    found = monitor()
+    for batch_id in (0, 0, 1):
+        found.began(batch_id)
+        found.commit_began(context)
+        found.commit_ended(context, 7, WrittenFiles(3, 1, 9), batch_id + 1)
+    assert found.observed.checkpoints == 1
+    found.completed(1)
+    found.completed(1)
+    assert (found.observed.checkpoints, found.observed.table("x.t").rows) == (2, 9)

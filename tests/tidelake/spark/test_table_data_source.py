@@ -368,7 +368,7 @@ def test_options_of_a_stream_are_refused_in_a_batch_read(orders: tidelake.Table,
 def test_unsupported_features_are_refused_with_an_alternative(orders: tidelake.Table, tmp_path: Path) -> None:
     with pytest.raises(UnsupportedFeature, match=r"rows of a bucket.*Write with tidelake\.spark\.sink"):
         source(tmp_path).writer(StructType([]), overwrite=False)
-    with pytest.raises(UnsupportedFeature, match=r"doesn't know which batch.*Write with tidelake\.spark\.sink"):
+    with pytest.raises(UnsupportedFeature, match=r"rows of a bucket.*Write with tidelake\.spark\.sink"):
         source(tmp_path).streamWriter(StructType([]), overwrite=False)
 
 

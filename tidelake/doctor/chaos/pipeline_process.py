@@ -22,8 +22,8 @@ from tidelake.doctor.chaos.scratch_lake import ScratchPipeline, check_scratch
 from tidelake.errors import TidelakeError, WriterFenced
 from tidelake.ingest.pipeline.builder import build_pipeline
 from tidelake.ingest.settings import Config
-from tidelake.log_output import LogFormat, set_up_logging
 from tidelake.storage.base import env
+from tidelake.storage.base.log_output import LogFormat, set_up_logging
 from tidelake.storage.fileio import FileIO
 from tidelake.storage.fileio.retrying import RetryingFileIO
 

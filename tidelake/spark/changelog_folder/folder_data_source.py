@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 
 from tidelake.errors import BadInput, PositionRefused, UnsupportedFeature
 from tidelake.ingest.sources.change_log_file import SUFFIXES
+from tidelake.ingest.spark.task_start import log_as_configured
 from tidelake.spark.changelog_folder.folder_files import (
     FilePart,
     FolderBatchLimits,
@@ -60,6 +61,7 @@ class _LineReader:
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of a partition. Without partitions Spark passes its own one, which has no records."""
         if isinstance(partition, PartsPartition):
+            log_as_configured()
             options = self._options
             yield from record_batches(
                 options.folder, self._schema, partition.parts, options.kept_headers, options.starts

@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 
 from tidelake.checkpoint.offsets import TopicPartition
 from tidelake.errors import BadInput, UnsupportedFeature
+from tidelake.ingest.spark.task_start import log_as_configured
 from tidelake.spark.kafka.connector_offsets import EARLIEST, LATEST, Offsets, from_members, to_members
 from tidelake.spark.kafka.kafka_options import FORMAT, Boundary, KafkaReadOptions
 from tidelake.spark.kafka.ranges import RecordRange, held_parts, limited, missing_ranges, ranges_between, tasks
@@ -92,6 +93,7 @@ class _RecordReader:
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of a partition. Without partitions Spark passes its own one, which has no records."""
         if isinstance(partition, RangesPartition):
+            log_as_configured()
             yield from record_batches(self._options, self._schema, partition.ranges)
 
 

@@ -1,4 +1,5 @@
-"""Logging of the command line: to standard error, as text for people or as JSON for machines.
+"""Logging of the command line, and of the Python workers of its Spark tasks: to standard error, as text for people or
+as JSON for machines.
 
 A program that uses the library configures `logging` itself, without this module.
 """
@@ -9,7 +10,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from enum import StrEnum
 from types import TracebackType
 from typing import Any, Final, TextIO
@@ -19,6 +20,10 @@ import structlog
 from tidelake.storage.base.logs import FIELDS
 
 _PROGRAM: Final = "tidelake.cli"  # logger of what a command itself reports
+LOG_FORMAT_VARIABLE: Final = "TIDELAKE_LOG_FORMAT"
+LOG_LEVEL_VARIABLE: Final = "TIDELAKE_LOG_LEVEL"
+
+_environment: dict[str, str] = {}  # how this process logs, for the environment of workers
 
 
 class LogFormat(StrEnum):
@@ -29,10 +34,13 @@ class LogFormat(StrEnum):
     JSON = "json"
 
 
-def set_up_logging(level: str, log_format: LogFormat = LogFormat.AUTO) -> None:
+def set_up_logging(
+    level: str, log_format: LogFormat = LogFormat.AUTO, *, fields: Callable[[], Mapping[str, Any]] = dict
+) -> None:
     """Configure logging.
 
     level: level of our packages, `debug` to `error`. Other packages log from WARNING, with `debug` from DEBUG
+    fields: returns fields that every line gets
 
     With JSON, Python's reports of errors that nobody handles (in threads, in destructors, at the end of the program)
     become events, too.
@@ -40,7 +48,9 @@ def set_up_logging(level: str, log_format: LogFormat = LogFormat.AUTO) -> None:
     wanted = logging.getLevelNamesMapping()[level.upper()]
     handler = _StandardError()
     is_text = sys.stderr.isatty() if log_format is LogFormat.AUTO else log_format is LogFormat.TEXT
-    handler.setFormatter(_formatter(is_text))
+    handler.setFormatter(_formatter(is_text, fields))
+    _environment[LOG_FORMAT_VARIABLE] = str(LogFormat.TEXT if is_text else LogFormat.JSON)
+    _environment[LOG_LEVEL_VARIABLE] = level
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(wanted if wanted <= logging.DEBUG else max(wanted, logging.WARNING))
@@ -50,6 +60,11 @@ def set_up_logging(level: str, log_format: LogFormat = LogFormat.AUTO) -> None:
         sys.excepthook = _log_unhandled
         threading.excepthook = lambda of: _log_unhandled(of.exc_type, of.exc_value, of.exc_traceback)
         sys.unraisablehook = lambda of: _log_unhandled(of.exc_type, of.exc_value, of.exc_traceback)
+
+
+def worker_environment() -> dict[str, str]:
+    """Return the variables that make a worker log as this process does; empty if a program configures its logging."""
+    return dict(_environment)
 
 
 def log_always(level: int, event: str, **fields: Any) -> None:
@@ -79,7 +94,11 @@ class _StandardError(logging.StreamHandler[TextIO]):
         return sys.stderr
 
 
-def _formatter(is_text: bool) -> logging.Formatter:
+def _formatter(is_text: bool, fields: Callable[[], Mapping[str, Any]]) -> logging.Formatter:
+    def add_fields(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        event.update(fields())
+        return event
+
     last: list[Any] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
     if is_text:
         has_colors = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
@@ -90,6 +109,7 @@ def _formatter(is_text: bool) -> logging.Formatter:
     return structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=[
             _split_fields,
+            add_fields,
             structlog.stdlib.add_log_level,
             structlog.stdlib.add_logger_name,
             structlog.processors.TimeStamper(fmt="%H:%M:%S" if is_text else "iso", utc=not is_text),

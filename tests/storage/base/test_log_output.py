@@ -20,7 +20,7 @@ log.warning("option unknown: 100%", option="bukket", effect=None)
 
 SPEAK = """
 import logging, warnings
-from tidelake.log_output import LogFormat, set_up_logging
+from tidelake.storage.base.log_output import LogFormat, set_up_logging
 set_up_logging({level!r}, LogFormat({form!r}))
 log.info("checkpoint", identifier=7)
 log.debug("detail")
@@ -79,7 +79,7 @@ def test_auto_is_text_on_a_terminal_and_json_otherwise() -> None:
 
 UNHANDLED = """
 import gc, logging, threading, warnings
-from tidelake.log_output import LogFormat, log_always, set_up_logging
+from tidelake.storage.base.log_output import LogFormat, log_always, set_up_logging
 set_up_logging("error", LogFormat.JSON)
 logging.getLogger("aiokafka").error("two\\nlines \\udc80 %s", object())
 logging.getLogger("tidelake.x").error("fields", extra={"event_fields": {"event": "fields", "value": {1: {2}}}})
