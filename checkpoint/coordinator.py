@@ -79,6 +79,8 @@ class CheckpointCoordinator:
         self._reached: dict[TopicPartition, int] = {**resume_offsets(positions.values()), **(starts or {})}
         self._detached: dict[str, dict[TopicPartition, int]] = {}  # tables that are read separately from the others
         self._complete: dict[TopicPartition, int] = {}  # `reached` at the last complete checkpoint
+        self._held_back: frozenset[str] = frozenset()  # tables that the last complete checkpoint left out
+        self._holding_back: frozenset[str] = frozenset()  # those of the running one
         self._pending: dict[str, TableCommittable] = {}
         self._bytes = 0
         self._oldest_ms: int | None = None  # when the first record since the last checkpoint was written
@@ -163,6 +165,8 @@ class CheckpointCoordinator:
         The offsets are those of the table's last commit, or of the last checkpoint without records for the table.
         """
         ends = self._published[table].ends if table in self._published else {}
+        if table in self._held_back:
+            return dict(ends)
         return {p: max(end, self._complete.get(p, end)) for p, end in ends.items()}
 
     def leave_out(self, table: str) -> None:
@@ -242,13 +246,16 @@ class CheckpointCoordinator:
         messages: Mapping[str, Sequence[CommitMessage]],
         identity: SourceIdentity,
         always_publish: Collection[str] = (),
+        held_back: Collection[str] = (),
     ) -> list[TableCommittable]:
         """Return the committables to publish: one for each table with files, and for each table of `always_publish`.
 
         messages: the commit messages of every table. A table without files gets no snapshot; its next snapshot starts
             where its last one ended.
+        held_back: tables whose rows a later checkpoint commits, all together.
         """
         self._state = next_state(self._state, CheckpointEvent.PREPARED)
+        self._holding_back = frozenset(held_back)
         positions = _NextPositions(identity)
         self._pending = {
             table: TableCommittable(
@@ -275,7 +282,7 @@ class CheckpointCoordinator:
         assert not self._pending, f"not committed: {sorted(self._pending)}"
         self._state = state
         self._bytes, self._oldest_ms = 0, None
-        self._complete = dict(self._reached)
+        self._complete, self._held_back = dict(self._reached), self._holding_back
 
     def closed(self) -> None:
         self._state = next_state(self._state, CheckpointEvent.CLOSED)

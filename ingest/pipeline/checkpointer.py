@@ -260,8 +260,10 @@ class Checkpointer:
         oldest_written_ms = coordinator.oldest_written_ms
         if self._freshness is not None:
             self._freshness.begins()
-        always_publish = {*always_publish, *(name for name, sink in list(self._sinks.items()) if sink.is_truncated)}
-        always_publish |= (unpublished := self._facts.lineage.unpublished & self._sinks.keys())
+        sinks, held_back = list(self._sinks.items()), self._held_back()
+        with_new_base = {name for name, sink in sinks if sink.is_truncated or sink.is_bootstrapping}
+        unpublished = (self._facts.lineage.unpublished & self._sinks.keys()) - held_back
+        always_publish = {*always_publish, *with_new_base, *unpublished} - held_back
         try:
             with span("checkpoint"):
                 identifier, tables = await self._publish_checkpoint(coordinator, always_publish)
@@ -275,6 +277,10 @@ class Checkpointer:
         if self._freshness is not None and oldest_written_ms is not None:
             self._take(self._freshness.ended(oldest_written_ms, done.nbytes, self._written_bytes))
         await self._source.commit_offsets(self._confirmed(coordinator))
+
+    def _held_back(self) -> set[str]:
+        """Return the tables whose bootstrap is not complete. This checkpoint leaves them out."""
+        return {name for name, sink in list(self._sinks.items()) if sink.is_held_back}
 
     def _take(self, state: FreshnessState) -> None:
         """Work with these decisions from now on."""
@@ -365,7 +371,8 @@ class Checkpointer:
         """Publish the prepared tables. Returns the number of tables with a snapshot."""
         if self._quarantine is not None:
             always_publish = {*always_publish, *(self._quarantine.leaving.keys() & self._sinks.keys())}
-        committables = coordinator.prepared(messages, self._source.identity, always_publish)
+        held_back = self._held_back()
+        committables = coordinator.prepared(messages, self._source.identity, always_publish, held_back)
         with self._times.step("progress"):
             await self._tracker.mark_active([one.table for one in committables], coordinator.identifier)
         with self._times.step("publish"):
@@ -384,7 +391,7 @@ class Checkpointer:
             with self._times.step("quarantine"):
                 await run_uncancellable(self._quarantine.committed, published)
         with self._times.step("progress"):
-            await self._tracker.committed(self._source.identity, coordinator.reached)
+            await self._tracker.committed(self._source.identity, coordinator.reached, held_back)
         return len(committables)
 
     async def _prepare(self, identifier: int) -> Mapping[str, Sequence[CommitMessage]]:
@@ -401,7 +408,9 @@ class Checkpointer:
                 failed[item[0]] = error.error
 
         self.priority.begin()
-        await map_uncancellable(prepare, list(self._sinks.items()), self._tables_at_once)
+        held_back = self._held_back()
+        sinks = [(name, sink) for name, sink in list(self._sinks.items()) if name not in held_back]
+        await map_uncancellable(prepare, sinks, self._tables_at_once)
         if failed:
             await self._fail(failed)
         written = (one.increment.written_files for messages in prepared.values() for one in messages)

@@ -35,6 +35,21 @@ _log = get_logger(__name__)
 _TRUNCATE: Final = "TRUNCATE"  # the snapshot's `operation`; as in Java's API, other operations don't set it
 
 
+class TableNotEmpty(CommitConflict):
+    """Another writer has added rows to a table since its bootstrap began.
+
+    snapshot_id: a snapshot with these rows.
+    """
+
+    def __init__(self, table: str, snapshot_id: int) -> None:
+        super().__init__(
+            f"{table}: another writer has published snapshot {snapshot_id} meanwhile, so the table is not empty any "
+            "more. Nothing of the bootstrap was published. Write the rows with append() beside the other writer, or "
+            "stop it, truncate the table, and bootstrap it again"
+        )
+        self.snapshot_id = snapshot_id
+
+
 class TableCommit:
     """The commits of one commit user to one table. Keep it as long as the writer: it remembers the snapshots that it
     has seen, so that a commit reads almost nothing. Not thread-safe.
@@ -147,17 +162,13 @@ class TableCommit:
     def commit_to_empty(self, committable: Committable) -> int | None:
         """Commit the first rows of a table: one snapshot. Returns None if there are none.
 
-        Raises CommitConflict if the table has rows by then: their keys may be among those of the new files, which lie
+        Raises TableNotEmpty if the table has rows by then: their keys may be among those of the new files, which lie
         on the highest level, as if nothing was older.
         """
 
         def check_is_empty(base: Snapshot | None) -> None:
             if base is not None and live_entries_of(self._manifests, base, None, self._context.name):
-                raise CommitConflict(
-                    f"{self._context.name}: another writer has published snapshot {base.id} meanwhile, so the table is "
-                    "not empty any more. Nothing of the bootstrap was published. Write the rows with append() beside "
-                    "the other writer, or stop it, truncate the table, and bootstrap it again"
-                )
+                raise TableNotEmpty(self._context.name, base.id)
 
         if not commit_changes(committable.messages, self._table_bucket, ignore_empty=True):
             return None
