@@ -179,7 +179,7 @@ def _contradictions(config: Config) -> Iterator[tuple[Path, str, str]]:
                 yield (
                     path,
                     f"records of {config.format} don't show, or not to us, which of them are of a snapshot",
-                    "Leave it out. `tidelake table bootstrap` loads a dump instead.",
+                    "Leave it out. A dump can go to the highest level, see docs/bootstrap.md.",
                 )
     names = [table.name for table in config.tables]
     for at, name in enumerate(names):

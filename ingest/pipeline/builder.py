@@ -52,7 +52,7 @@ from tidelake.ingest.quarantine.quarantine import Quarantine
 from tidelake.ingest.quarantine.record_log import kept_sources
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.settings import BootstrapSettings, Config, LineageSettings, TableSettings
-from tidelake.ingest.shaping.snapshot_bootstrap import can_bootstrap
+from tidelake.ingest.shaping.snapshot_bootstrap import bootstrap_obstacle
 from tidelake.ingest.source_settings import KafkaSettings
 from tidelake.ingest.sources.source import Earliest, Source, Start
 from tidelake.ingest.sources.whole_transactions import WholeTransactions
@@ -497,7 +497,7 @@ def _opener_of_sinks(
             configured.shared_with[context.name],
             history,
             observed.table_compacted,
-            may_bootstrap=config.bootstrap_of(settings).enabled and can_bootstrap(settings, context),
+            may_bootstrap=config.bootstrap_of(settings).enabled and bootstrap_obstacle(settings, context) is None,
         )
 
     return open_sink

@@ -13,9 +13,10 @@ from tidelake.storage.model.table import TableContext
 _LEAVE_OUT = "Leave out `bootstrap` of this table"
 
 
-def bootstrap_obstacle(settings: TableSettings) -> tuple[str, str] | None:
-    """Return why the settings of a table leave the rows of a snapshot no way past its writer, and the remedy; None if
-    they don't.
+def bootstrap_obstacle(settings: TableSettings, table: TableContext | None = None) -> tuple[str, str] | None:
+    """Return why the rows of a snapshot can't go sorted to the table's highest level, and the remedy; None if they can.
+
+    table: None: it does not exist yet, or only the settings count.
     """
     if settings.mode == "append":
         return "a history has no key to sort by, and its files have no levels", f"{_LEAVE_OUT}, or `mode: append`."
@@ -27,7 +28,7 @@ def bootstrap_obstacle(settings: TableSettings) -> tuple[str, str] | None:
         return "a row that doesn't meet `filter` is written as a delete", f"{_LEAVE_OUT}, or `filter`."
     if settings.other_users:
         return "others fill the table, too (`shared_with`)", f"{_LEAVE_OUT}."
-    return None
+    return None if table is None else _obstacle_of_table(table)
 
 
 def bootstrap_errors(settings: TableSettings) -> Iterator[tuple[str, str, str]]:
@@ -36,11 +37,6 @@ def bootstrap_errors(settings: TableSettings) -> Iterator[tuple[str, str, str]]:
         return
     if (obstacle := bootstrap_obstacle(settings)) is not None:
         yield "bootstrap", *obstacle
-
-
-def can_bootstrap(settings: TableSettings, table: TableContext) -> bool:
-    """Return whether the rows of a snapshot can go sorted to the table's highest level."""
-    return bootstrap_obstacle(settings) is None and _obstacle_of_table(table) is None
 
 
 def check_bootstrap(settings: TableSettings, table: TableContext) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -22,12 +23,16 @@ from tidelake.storage.base.logs import get_logger
 from tidelake.storage.commit.commit_message import Committable
 from tidelake.storage.commit.commit_steps import settle_writer
 from tidelake.storage.commit.manifests.snapshot_files import live_entries
-from tidelake.storage.commit.table_commit import TableCommit, TableNotEmpty
+from tidelake.storage.commit.table_commit import TableCommit
 from tidelake.storage.maintenance.maintenance_worker import MaintenanceWorker
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.write.lookup.row_lookup import lookup_newest_rows, lookup_rows_with
 from tidelake.storage.write.memory_budget import MemoryBudget
 from tidelake.storage.write.table_writer import TableWriter
+
+_READ_AGAIN: Final = (
+    "The next start, or the next retry if the table is in quarantine, reads the source's snapshot again, and merges it"
+)
 
 _log = get_logger(__name__)
 
@@ -214,7 +219,7 @@ class TableSink:
             if self.is_truncated:
                 snapshot_id = self._commit.overwrite(stored, dynamic=False)
             elif self.is_bootstrapping and stored.messages:
-                snapshot_id = self._commit_bootstrap(stored)
+                snapshot_id = self._commit.commit_to_empty(stored, _READ_AGAIN)
             else:
                 snapshot_id = self._commit.commit(stored)
         except (CommitConflict, WriterFenced, PositionRefused) as error:
@@ -227,16 +232,6 @@ class TableSink:
             self.writer.abort()  # it has no rows
             self.writer = self._open_writer()
         return newest_id
-
-    def _commit_bootstrap(self, committable: Committable) -> int | None:
-        try:
-            return self._commit.commit_to_empty(committable)
-        except TableNotEmpty as error:
-            raise CommitConflict(
-                f"{self.name}: another writer has added rows since the source's snapshot began (snapshot "
-                f"{error.snapshot_id}), so its rows can't go to the highest level. Nothing of them was published. The "
-                "next start, or the next retry if the table is in quarantine, reads the records again, and merges them"
-            ) from error
 
     def _discard(self, committable: Committable, reason: TidelakeError) -> None:
         """Delete the files of a failed commit that no snapshot names: all, or only compacted ones if the rows were

@@ -32,22 +32,10 @@ from tidelake.storage.model.table import TableContext
 
 _log = get_logger(__name__)
 
+_BESIDE_OTHERS: Final = (
+    "Write the rows with append() beside the other writer, or stop it, truncate the table, and bootstrap it again"
+)
 _TRUNCATE: Final = "TRUNCATE"  # the snapshot's `operation`; as in Java's API, other operations don't set it
-
-
-class TableNotEmpty(CommitConflict):
-    """Another writer has added rows to a table since its bootstrap began.
-
-    snapshot_id: a snapshot with these rows.
-    """
-
-    def __init__(self, table: str, snapshot_id: int) -> None:
-        super().__init__(
-            f"{table}: another writer has published snapshot {snapshot_id} meanwhile, so the table is not empty any "
-            "more. Nothing of the bootstrap was published. Write the rows with append() beside the other writer, or "
-            "stop it, truncate the table, and bootstrap it again"
-        )
-        self.snapshot_id = snapshot_id
 
 
 class TableCommit:
@@ -159,16 +147,21 @@ class TableCommit:
             result = self._compactions.publish(compaction, result)
         return result.snapshot.id if result is not None and not result.is_already_committed else None
 
-    def commit_to_empty(self, committable: Committable) -> int | None:
+    def commit_to_empty(self, committable: Committable, remedy: str = _BESIDE_OTHERS) -> int | None:
         """Commit the first rows of a table: one snapshot. Returns None if there are none.
 
-        Raises TableNotEmpty if the table has rows by then: their keys may be among those of the new files, which lie
+        Raises CommitConflict if the table has rows by then: their keys may be among those of the new files, which lie
         on the highest level, as if nothing was older.
+
+        remedy: the end of its message.
         """
 
         def check_is_empty(base: Snapshot | None) -> None:
             if base is not None and live_entries_of(self._manifests, base, None, self._context.name):
-                raise TableNotEmpty(self._context.name, base.id)
+                raise CommitConflict(
+                    f"{self._context.name}: another writer has published snapshot {base.id} meanwhile, so the table is "
+                    f"not empty any more. Nothing of the bootstrap was published. {remedy}"
+                )
 
         if not commit_changes(committable.messages, self._table_bucket, ignore_empty=True):
             return None
