@@ -37,7 +37,9 @@ SOURCE_EVENTS: Final = (
 
 @dataclass(frozen=True)
 class Swarm:
-    """The draw of a seed. snapshot_rows: how many rows the database has before its connector sends changes. off: switches that a shrinker turned off: names of actors and faults."""
+    """The draw of a seed. snapshot_rows: how many rows the database has before its connector sends changes.
+    off: switches that a shrinker turned off: names of actors and faults.
+    """
 
     orders: dict[str, str]
     totals: dict[str, str]

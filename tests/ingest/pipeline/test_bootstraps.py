@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from tests.ingest.formats.debezium.changes import change
+from tests.ingest.pipeline.fakes import until
 from tests.support.changelog_fold import check_changelog, check_written_rows
 from tests.support.memory_log import MemoryLog, MemoryLogSource
 from tidelake.checkpoint.offsets import POSITION_PROPERTY, TopicPartition, chain_breaks, position_from_text
@@ -400,8 +401,7 @@ def test_a_process_that_lost_the_pipeline_publishes_nothing_of_its_bootstrap() -
         source = Waiting(MemoryLogSource(world.log))
         zombie = world.pipeline(source)
         running = asyncio.create_task(zombie.run())
-        while (found := zombie.observed.tables.get(ORDERS)) is None or found.bootstrap_rows != 20:
-            await asyncio.sleep(0.02)
+        await until(lambda: zombie.observed.table(ORDERS).bootstrap_rows == 20)
         await asyncio.to_thread(world.run)
         source.end.set()
         with pytest.raises(WriterFenced):
@@ -421,8 +421,7 @@ def test_a_run_that_is_stopped_commits_what_it_has_read() -> None:
     async def run() -> None:
         pipeline = world.pipeline(Waiting(MemoryLogSource(world.log)))
         running = asyncio.create_task(pipeline.run())
-        while (found := pipeline.observed.tables.get(ORDERS)) is None or found.bootstrap_rows != 20:
-            await asyncio.sleep(0.02)
+        await until(lambda: pipeline.observed.table(ORDERS).bootstrap_rows == 20)
         pipeline.stop()
         await running
 
