@@ -31,6 +31,7 @@ from tidelake.ingest.quarantine.failures import OwnerOf
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.settings import BootstrapSettings
 from tidelake.ingest.tables.moved_rows import MovedRowsByTable
+from tidelake.ingest.tables.table_errors import failures_of
 from tidelake.ingest.tables.table_sink import TableSink
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.base.threads import run_uncancellable
@@ -90,6 +91,8 @@ class Bootstraps:
     async def before_write(self, raw: RawBatch, batch: DecodedBatch, start: int) -> bool:
         """Begin and end bootstraps, as the records from offset `start` on need it. Returns whether a checkpoint must
         commit bootstraps that ended before any of these records is written.
+
+        Raises TableFailed if a table can't be read.
         """
         self._forget_closed()
         changing = self._changing_tables(raw, batch.failures, start) if self._sorting or self._waiting(batch) else ()
@@ -172,7 +175,9 @@ class Bootstraps:
         return self._are_snapshot_rows(raw.values.take(pa.array(ends)))
 
     async def _begin(self, table: str, sink: TableSink) -> None:
-        if not await run_uncancellable(sink.begin_bootstrap):
+        with failures_of(table):
+            has_begun = await run_uncancellable(sink.begin_bootstrap)
+        if not has_begun:
             return
         now_ms = self._clock.now_ms()
         self._sorting[table] = _Sorting(self._settings_of(table), now_ms, now_ms)

@@ -191,14 +191,18 @@ class WriteStage:
             await self._decode_again(batch)
 
     async def _ends_bootstrap(self, bootstraps: Bootstraps, batch: PendingBatch, progress: WriteProgress) -> bool:
-        """Commit the bootstraps that end before the batch. Returns whether there were any.
+        """Commit the bootstraps that end before the batch. Returns whether the batch must be looked at again.
 
         *Crash before the commit: the table has no row, and its records are read again. After it: as after any commit.*
         """
-        if not await bootstraps.before_write(batch.raw, batch.decoded, batch.start):
-            return False
-        await self._commit(progress)
-        return True
+        try:
+            has_ended = await bootstraps.before_write(batch.raw, batch.decoded, batch.start)
+        except TableFailed as failed:
+            await self._fail({failed.table: failed.error})
+            return True
+        if has_ended:
+            await self._commit(progress)
+        return has_ended
 
     async def _refused(
         self, refused: RecordRefused, table: str | None, batch: PendingBatch, progress: WriteProgress

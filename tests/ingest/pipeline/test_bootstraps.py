@@ -21,6 +21,7 @@ from tidelake.ingest.config.config import parse_config
 from tidelake.ingest.pipeline.builder import build_pipeline
 from tidelake.ingest.pipeline.pipeline import Pipeline
 from tidelake.ingest.raw_batch import RawBatch
+from tidelake.ingest.tables.table_sink import TableSink
 from tidelake.storage.catalog.filesystem import FileSystemCatalog
 from tidelake.storage.commit.manifests.snapshot_files import live_entries
 from tidelake.storage.fileio.base import FileIO
@@ -430,6 +431,25 @@ def test_a_run_that_is_stopped_commits_what_it_has_read() -> None:
     world.send("u", 3, "later", before="r3")
     world.run()
     assert world.rows()[3] == (3, "later")
+    world.check_sound()
+
+
+def test_a_table_that_cannot_be_read_at_its_first_rows_is_quarantined_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(bootstrap="bootstrap: {enabled: true}\nquarantine: {retry_ms_min: 50}")
+    for number in range(20):
+        world.send("r", number, f"r{number}")
+    world.send_events(8)
+    begin = TableSink.begin_bootstrap
+
+    def failing(sink: TableSink) -> bool:
+        if sink.name == ORDERS:
+            raise OSError("no answer")
+        return begin(sink)
+
+    monkeypatch.setattr(TableSink, "begin_bootstrap", failing)
+    world.run()
+    assert len(world.rows(EVENTS)) == 8
+    assert world.rows() == [(number, f"r{number}") for number in range(20)]
     world.check_sound()
 
 
