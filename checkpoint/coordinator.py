@@ -275,16 +275,16 @@ class CheckpointCoordinator:
         self._state = next_state(self._state, CheckpointEvent.TABLE_COMMITTED)
         self._published[table] = self._pending.pop(table).position
 
-    def completed(self, held_back: Collection[str] = ()) -> None:
+    def completed(self, held_back: Collection[str] = (), *, is_due_again: bool = False) -> None:
         """Record that every committable of this checkpoint was published as a snapshot.
 
-        held_back: tables whose writers still have the rows written since their last snapshot. So the next checkpoint
-            becomes due without new rows, too.
+        held_back: tables whose writers still have the rows written since their last snapshot.
+        is_due_again: whether the next checkpoint becomes due without new rows, too.
         """
         state = next_state(self._state, CheckpointEvent.COMPLETED)
         assert not self._pending, f"not committed: {sorted(self._pending)}"
         self._state = state
-        self._bytes, self._oldest_ms = 0, self._begun_ms if held_back else None
+        self._bytes, self._oldest_ms = 0, self._begun_ms if is_due_again else None
         self._complete_before = {table: self._complete_before.get(table, self._complete) for table in held_back}
         self._complete = dict(self._reached)
 

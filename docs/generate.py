@@ -65,6 +65,7 @@ def configuration() -> str:
         ("`checkpoint`", "checkpoint.", settings.CheckpointSettings),
         ("`freshness`", "freshness.", settings.PipelineFreshnessSettings),
         ("`tables[].freshness`", "tables[].freshness.", settings.FreshnessSettings),
+        ("`bootstrap`", "bootstrap.", settings.BootstrapSettings),
         ("`errors`", "errors.", settings.ErrorSettings),
         ("`errors.dead_letters`, as a mapping", "errors.dead_letters.", settings.DeadLetterTableSettings),
         ("`moved_rows`", "moved_rows.", settings.MovedRowsSettings),

@@ -105,6 +105,24 @@ class PipelineFreshnessSettings(msgspec.Struct, frozen=True, kw_only=True, forbi
     price_an_hour_max: Annotated[float, msgspec.Meta(gt=0)] | None = None
 
 
+class BootstrapSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the source's initial snapshot gets into a table that is empty. See
+    [the initial snapshot](bootstrap.md).
+
+    enabled: `true` sorts the rows of the snapshot on disk, and commits them once, straight to the highest level of the
+        table. Until then readers see none of them
+    idle_ms: the snapshot counts as complete if it has sent no row for so long. The first record of the stream ends it
+        at once
+    duration_ms_max: longest time until the commit; after that the rest of the snapshot is merged as other rows are
+    bytes_max: bytes of rows until the commit, as they are in memory. On disk they take less
+    """
+
+    enabled: bool = False
+    idle_ms: Positive = 10_000
+    duration_ms_max: Positive = 3_600_000
+    bytes_max: Positive = 16 << 30
+
+
 class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One table of the pipeline, or many.
 
@@ -151,6 +169,7 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     paused: whether the table is paused: its records wait in the quarantine until this is false again
     schema_evolution: what happens to the table when the source's columns change; default: as for the pipeline
     freshness: how fresh the table is kept; default: as for the pipeline
+    bootstrap: how the source's initial snapshot gets into the table; default: as for the pipeline
     source_tables: for an entry that stands for many tables: its source tables, and the names of their tables
     """
 
@@ -184,6 +203,7 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     paused: bool = False
     schema_evolution: SchemaEvolutionSettings | None = None
     freshness: FreshnessSettings | None = None
+    bootstrap: BootstrapSettings | None = None
     source_tables: SourceTablesSettings | None = None
 
     @property
@@ -399,6 +419,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         widened (`mode: evolve`)
     checkpoint: when rows are committed
     freshness: how old a record may be when its row becomes visible
+    bootstrap: how the source's initial snapshot gets into tables that are empty, as far as these can take it
     errors: what happens to records that can't be decoded
     moved_rows: how long rows are kept whose primary key changes
     quarantine: what happens to tables that fail
@@ -419,6 +440,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     schema_evolution: SchemaEvolutionSettings | None = None
     checkpoint: CheckpointSettings = CheckpointSettings()
     freshness: PipelineFreshnessSettings = PipelineFreshnessSettings()
+    bootstrap: BootstrapSettings = BootstrapSettings()
     errors: ErrorSettings = ErrorSettings()
     moved_rows: MovedRowsSettings = MovedRowsSettings()
     quarantine: QuarantineSettings = QuarantineSettings()
@@ -448,6 +470,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def schema_evolution_of(self, table: TableSettings) -> SchemaEvolutionSettings:
         """Return the table's own settings, or else the pipeline's, or else the default."""
         return table.schema_evolution or self.schema_evolution or SchemaEvolutionSettings()
+
+    def bootstrap_of(self, table: TableSettings) -> BootstrapSettings:
+        """Return the table's own settings, or else the pipeline's."""
+        return table.bootstrap or self.bootstrap
 
     def freshness_target_of(self, table: TableSettings) -> int | None:
         """Return the table's own target in ms, or else the pipeline's. A paused table has none."""

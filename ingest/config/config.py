@@ -22,9 +22,10 @@ from tidelake.ingest.formats.connect_schema import spelled_source_type
 from tidelake.ingest.formats.registry import capabilities_of
 from tidelake.ingest.formats.types.type_mapping import TypeMapping
 from tidelake.ingest.secrets import HIDDEN, SECRET_NAME, RedactedOptions
-from tidelake.ingest.settings import Config
+from tidelake.ingest.settings import BootstrapSettings, Config
 from tidelake.ingest.shaping.kept_changes import kept_changes_errors
 from tidelake.ingest.shaping.shaped_columns import ShapedColumns
+from tidelake.ingest.shaping.snapshot_bootstrap import bootstrap_errors
 from tidelake.ingest.source_settings import KafkaSettings
 from tidelake.storage.base.arguments import check_file_name
 from tidelake.storage.catalog.options import is_case_sensitive
@@ -170,6 +171,16 @@ def _contradictions(config: Config) -> Iterator[tuple[Path, str, str]]:
             f"the ids in records of {config.format} are compared over all partitions, which one process does",
             "Set 0, or `auto`.",
         )
+    if capabilities_of(config.format).are_snapshot_rows is None:
+        entries: list[tuple[Path, BootstrapSettings | None]] = [(("bootstrap", "enabled"), config.bootstrap)]
+        entries += [(("tables", at, "bootstrap", "enabled"), table.bootstrap) for at, table in enumerate(config.tables)]
+        for path, given in entries:
+            if given is not None and given.enabled:
+                yield (
+                    path,
+                    f"records of {config.format} don't show, or not to us, which of them are of a snapshot",
+                    "Leave it out. A dump can go to the highest level, see docs/bootstrap.md.",
+                )
     names = [table.name for table in config.tables]
     for at, name in enumerate(names):
         if name in names[:at]:
@@ -209,7 +220,7 @@ def _contradictions(config: Config) -> Iterator[tuple[Path, str, str]]:
                 f"{table.name} can't be paused: the pipeline has no quarantine, where its records would wait",
                 "Stop the pipeline instead, or take the entry out of `tables`.",
             )
-        for setting, reason, remedy in kept_changes_errors(table):
+        for setting, reason, remedy in (*kept_changes_errors(table), *bootstrap_errors(table)):
             yield ("tables", at, setting), f"{table.name}: {reason}", remedy
         try:
             ShapedColumns.of(table, config.mask_salt)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol, TypeAlias
 
 import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidelake.ingest.formats.connect_schema import ConnectorSettings
 
@@ -79,6 +82,21 @@ OriginOf: TypeAlias = Callable[[bytes], RecordOrigin]
 """Returns the origin of a record that was decoded. The argument is the record's value as JSON."""
 
 
+AreSnapshotRows: TypeAlias = Callable[[pa.BinaryArray | pa.LargeBinaryArray], bool]
+"""Returns whether all of these values of records are rows of a snapshot of the source, not of its stream of changes. It
+may take a new row of the stream for one of the snapshot. No value is null."""
+
+
+def snapshot_rows_with(member: str, word: str) -> AreSnapshotRows:
+    """Return a function that looks for a member of JSON records with this word as its value."""
+    pattern = f'"{re.escape(member)}"\\s*:\\s*"{re.escape(word)}"'
+
+    def are_snapshot_rows(values: pa.BinaryArray | pa.LargeBinaryArray) -> bool:
+        return bool(pc.all(pc.match_substring_regex(values, pattern)).as_py())
+
+    return are_snapshot_rows
+
+
 @dataclass(frozen=True, slots=True)
 class FormatCapabilities:
     """What a format's records contain. A function is None, or empty, if they don't contain what it reads.
@@ -91,6 +109,7 @@ class FormatCapabilities:
         sets, the largest set decides.
     connector_settings_of: returns the connector's settings from `format_options`, for records that may have no schema.
         Used by messages about what is then assumed.
+    are_snapshot_rows: used by `bootstrap`, which ends when the source's snapshot ends.
     has_document_ids: whether records have ids of several types, which a table's snapshots record (`DocumentIds`).
     """
 
@@ -100,6 +119,7 @@ class FormatCapabilities:
     members: tuple[frozenset[str], ...] = ()
     connector_settings_of: Callable[[Mapping[str, Any]], ConnectorSettings] | None = None
     has_document_ids: bool = False
+    are_snapshot_rows: AreSnapshotRows | None = None
 
 
 class HasOrigin(Protocol):

@@ -123,6 +123,13 @@ METRICS: Final = (
     Metric("table_file_bytes", "gauge", "size of live data files", ("table", "level"), "sum"),
     Metric("table_sorted_runs_max", "gauge", "sorted runs of the bucket with the most", _TABLE, "max"),
     Metric("table_held_back", "gauge", "1 for a table in quarantine", _TABLE, "sum"),
+    Metric(
+        "table_bootstrap_rows",
+        "gauge",
+        "rows of the source's initial snapshot that wait, sorted, for their commit; absent without a bootstrap",
+        _TABLE,
+        "sum",
+    ),
     Metric("compactions", "counter", "compactions done while writing", _TABLE, "sum"),
     Metric("compaction_written_bytes", "counter", "bytes that compactions wrote", _TABLE, "sum"),
     Metric("compaction_queue", "gauge", "compactions waiting for a thread"),

@@ -127,6 +127,7 @@ class PipelineCollector(Collector):
             "table_file_bytes": [(at, files.nbytes) for at, files in levels],
             "table_sorted_runs_max": of(lambda t: None if t.levels is None else t.levels.sorted_runs_max()),
             "table_held_back": [((name,), float(name in held_back)) for name, _ in tables],
+            "table_bootstrap_rows": of(lambda t: t.bootstrap_rows),
             "compactions": of(lambda t: t.compactions),
             "compaction_written_bytes": of(lambda t: t.compacted_bytes),
         }

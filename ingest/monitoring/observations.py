@@ -48,6 +48,7 @@ class TableObservation:
     committing_since_ms: start of the running commit (monotonic); None if no commit is running.
     levels: its files at the last look.
     row_count: its rows at the last look.
+    bootstrap_rows: rows of the source's initial snapshot that wait, sorted, for their commit; None: no bootstrap runs.
     """
 
     rows: int = 0
@@ -65,6 +66,7 @@ class TableObservation:
     compacted_bytes: int = 0
     levels: TableLevels | None = None
     row_count: RowCount | None = None
+    bootstrap_rows: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

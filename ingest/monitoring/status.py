@@ -109,6 +109,7 @@ def _table(table: TableObservation, now_ms: int) -> dict[str, Any]:
         "newest_record_at_ms": newest_ms,
         "oldest_age_ms": table.oldest_age_ms,
         "freshness_ms": None if newest_ms is None else max(0, now_ms - newest_ms),
+        "bootstrap_rows": table.bootstrap_rows,
         "compactions": table.compactions,
         **_levels(table),
     }

@@ -25,10 +25,11 @@ from tidelake.ingest.evolution.schema_barrier import SchemaBarrier
 from tidelake.ingest.evolution.table_schemas import TableSchemas
 from tidelake.ingest.formats.assumptions import Assumption, assumptions
 from tidelake.ingest.formats.base import DecodedBatch, Decoder, OpenedFormat, TargetOf
-from tidelake.ingest.formats.format_capabilities import SourceOrderOf
+from tidelake.ingest.formats.format_capabilities import AreSnapshotRows, SourceOrderOf
 from tidelake.ingest.formats.registry import capabilities_of, transaction_of_format
 from tidelake.ingest.monitoring.observations import RunObservations
 from tidelake.ingest.pipeline.batch_writer import BatchWriter
+from tidelake.ingest.pipeline.bootstraps import Bootstraps
 from tidelake.ingest.pipeline.checkpointer import Checkpointer, SnapshotProperties
 from tidelake.ingest.pipeline.configured_source import build_source, build_start
 from tidelake.ingest.pipeline.configured_tables import ConfiguredTables
@@ -50,7 +51,8 @@ from tidelake.ingest.quarantine.failures import TableScope, owner_of
 from tidelake.ingest.quarantine.quarantine import Quarantine
 from tidelake.ingest.quarantine.record_log import kept_sources
 from tidelake.ingest.raw_batch import RawBatch
-from tidelake.ingest.settings import Config, LineageSettings, TableSettings
+from tidelake.ingest.settings import BootstrapSettings, Config, LineageSettings, TableSettings
+from tidelake.ingest.shaping.snapshot_bootstrap import bootstrap_obstacle
 from tidelake.ingest.source_settings import KafkaSettings
 from tidelake.ingest.sources.source import Earliest, Source, Start
 from tidelake.ingest.sources.whole_transactions import WholeTransactions
@@ -208,6 +210,8 @@ def build_pipeline(
         applies_truncates=config.format_options.get("truncates", "apply") == "apply",
         withholds=configured.withholds,
         quarantine=quarantine,
+        bootstrap_of=lambda table: config.bootstrap_of(configured.settings[table]),
+        are_snapshot_rows=_are_snapshot_rows(config),
         monitor=monitor,
         queue_bytes=config.write.queue_bytes,
         decoding=_decoding(config, configured, format_),
@@ -245,6 +249,8 @@ class PipelineBuilder:
         pipeline.
     withholds: returns whether records of a table must not be kept or shown. See `BatchWriter`.
     quarantine: None stops the pipeline if a table fails.
+    bootstrap_of: returns how the source's initial snapshot gets into a table.
+    are_snapshot_rows: tells rows of a snapshot from those of the stream; None: no table is bootstrapped.
     freshness: changes the policy of checkpoints. None: it stays as it is.
     monitor: publishes the observations while the pipeline runs.
     queue_bytes: size of each of the two channels.
@@ -276,6 +282,8 @@ class PipelineBuilder:
     applies_truncates: bool = True
     withholds: Callable[[str | None], bool] = lambda _: False
     quarantine: Quarantine | None = None
+    bootstrap_of: Callable[[str], BootstrapSettings] = lambda _: BootstrapSettings()
+    are_snapshot_rows: AreSnapshotRows | None = None
     freshness: FreshnessKeeper | None = None
     monitor: PipelineMonitor | None = None
     queue_bytes: int = 1 << 20
@@ -353,6 +361,11 @@ class PipelineBuilder:
             )
 
         writer = writer_of(TableScope(owner, failed))
+        bootstraps = None
+        if self.are_snapshot_rows is not None:
+            bootstraps = Bootstraps(
+                self.sinks, self.bootstrap_of, self.are_snapshot_rows, owner, self.moved, self.observed
+            )
         writes = WriteStage(
             writer,
             self.wait_limits,
@@ -363,6 +376,7 @@ class PipelineBuilder:
             checkpoints.take,
             quarantine,
             self.run_write,
+            bootstraps,
         )
         catch_up = None
         if quarantine is not None:
@@ -473,6 +487,7 @@ def _opener_of_sinks(
     def open_sink(context: TableContext) -> TableSink:
         if monitor is not None:
             monitor.watch_table(context)
+        settings = configured.settings[context.name]
         return TableSink(
             context,
             config.pipeline,
@@ -482,9 +497,17 @@ def _opener_of_sinks(
             configured.shared_with[context.name],
             history,
             observed.table_compacted,
+            may_bootstrap=config.bootstrap_of(settings).enabled and bootstrap_obstacle(settings, context) is None,
         )
 
     return open_sink
+
+
+def _are_snapshot_rows(config: Config) -> AreSnapshotRows | None:
+    """Return what recognizes rows of a snapshot; None if no entry has a bootstrap."""
+    if not any(config.bootstrap_of(table).enabled for table in config.tables):
+        return None
+    return capabilities_of(config.format).are_snapshot_rows
 
 
 def _decoding(config: Config, configured: ConfiguredTables, format_: OpenedFormat) -> tuple[int, DecoderSetup] | None:

@@ -147,7 +147,7 @@ class Checkpointer:
         self._freshness = freshness
         self._written_bytes = 0  # of the files that the running checkpoint publishes
         self._tables_at_once = min(TABLES_AT_ONCE, policy.tables_at_once)
-        self._held_back: dict[str, Sequence[LongCompaction]] = {}  # tables that a checkpoint held back, and for what
+        self._compacting: dict[str, Sequence[LongCompaction]] = {}  # tables that a checkpoint held back, and for what
         self.failed_at_start: dict[str, Exception] = {}  # tables where `begin` could not publish
         self.has_begun = False  # whether `begin` may have published something
         self._source = source
@@ -268,8 +268,10 @@ class Checkpointer:
         oldest_written_ms = coordinator.oldest_written_ms
         if self._freshness is not None:
             self._freshness.begins()
-        always_publish = {*always_publish, *(name for name, sink in list(self._sinks.items()) if sink.is_truncated)}
-        always_publish |= (unpublished := self._facts.lineage.unpublished & self._sinks.keys())
+        sinks, bootstrapping = list(self._sinks.items()), self._bootstrapping()
+        with_new_base = {name for name, sink in sinks if sink.is_truncated or sink.is_bootstrapping}
+        unpublished = (self._facts.lineage.unpublished & self._sinks.keys()) - bootstrapping
+        always_publish = {*always_publish, *with_new_base, *unpublished} - bootstrapping
         try:
             with span("checkpoint"):
                 identifier, tables = await self._publish_checkpoint(coordinator, always_publish, holds_back=holds_back)
@@ -283,6 +285,10 @@ class Checkpointer:
         if self._freshness is not None and oldest_written_ms is not None:
             self._take(self._freshness.ended(oldest_written_ms, done.nbytes, self._written_bytes))
         await self._source.commit_offsets(self._confirmed(coordinator))
+
+    def _bootstrapping(self) -> set[str]:
+        """Return the tables whose bootstrap is not complete. This checkpoint leaves them out."""
+        return {name for name, sink in list(self._sinks.items()) if sink.is_held_back}
 
     def _take(self, state: FreshnessState) -> None:
         """Work with these decisions from now on."""
@@ -387,10 +393,11 @@ class Checkpointer:
         """Publish the prepared tables. Returns the number of tables with a snapshot."""
         if self._quarantine is not None:
             always_publish = {*always_publish, *(self._quarantine.leaving.keys() & self._sinks.keys())}
+        held_back = {*self._bootstrapping(), *self._compacting}
         committables = coordinator.prepared(messages, self._source.identity, always_publish)
         with self._times.step("progress"):
             # Tables that are held back have rows, too: the file must not say that they have all records.
-            with_rows = [*(one.table for one in committables), *self._held_back]
+            with_rows = [*(one.table for one in committables), *held_back]
             await self._tracker.mark_active(with_rows, coordinator.identifier)
         with self._times.step("publish"):
             try:
@@ -399,7 +406,7 @@ class Checkpointer:
                 await self._fail({failed.table: failed.error})
             except ExceptionGroup as group:
                 await self._fail(_of_tables(group))
-        coordinator.completed(self._held_back)
+        coordinator.completed(held_back, is_due_again=bool(self._compacting))
         if with_moved:
             with self._times.step("moved_rows"):
                 await run_uncancellable(self._moved.committed, self._sinks.keys() & set(with_moved))
@@ -408,7 +415,7 @@ class Checkpointer:
             with self._times.step("quarantine"):
                 await run_uncancellable(self._quarantine.committed, published)
         with self._times.step("progress"):
-            await self._tracker.committed(self._source.identity, coordinator.reached)
+            await self._tracker.committed(self._source.identity, coordinator.reached, held_back)
         return len(committables)
 
     async def _prepare(self, identifier: int, may_wait: Collection[str]) -> Mapping[str, Sequence[CommitMessage]]:
@@ -434,15 +441,17 @@ class Checkpointer:
                 failed[table] = error.error
 
         self.priority.begin()
-        await map_uncancellable(prepare, list(self._sinks.items()), self._tables_at_once)
-        for table in sorted(held_back.keys() - self._held_back.keys()):
+        bootstrapping = self._bootstrapping()
+        sinks = [item for item in list(self._sinks.items()) if item[0] not in bootstrapping]
+        await map_uncancellable(prepare, sinks, self._tables_at_once)
+        for table in sorted(held_back.keys() - self._compacting.keys()):
             _log.info(
                 "checkpoints go on without a table",
                 table=table,
                 reason="they would wait for a long compaction of it",
                 effect="its rows are committed after this compaction",
             )
-        self._held_back = held_back
+        self._compacting = held_back
         if failed:
             await self._fail(failed)
         written = (one.increment.written_files for messages in prepared.values() for one in messages)
@@ -456,7 +465,7 @@ class Checkpointer:
         at most half as long: otherwise the table could be held back for ever, and its rows are more than compaction can
         follow, so that all have to wait.
         """
-        before = self._held_back.get(table, ())
+        before = self._compacting.get(table, ())
         if any(not compaction.is_done for compaction in before):
             return before
         begun = sink.writer.begin_compactions(identifier)

@@ -411,7 +411,7 @@ class Flow:
             except BaseException as error:
                 try:
                     if isinstance(error, RecordRefused):  # all records before it are written
-                        await self._checkpoint()
+                        await self._checkpoint(is_last=True)
                 finally:
                     self._coordinator.failed()  # a batch may be written in part, so no checkpoint may follow
                 raise
@@ -423,7 +423,7 @@ class Flow:
         long.
         """
         while not self._drained.is_set():
-            times = [self._coordinator.due_in_ms(self._clock.now_ms()), self._writes.fail_due_in_ms()]
+            times = [self._due_in_ms(), self._writes.fail_due_in_ms()]
             limit_ms = min((t for t in times if t is not None), default=None)
             await wait_at_most(self._checkpoint_wakeup, limit_ms, self._clock)
             self._checkpoint_wakeup.clear()
@@ -434,11 +434,21 @@ class Flow:
                     if self._writes.fail_due_in_ms() == 0:
                         await self._writes.fail_longest_waiting(self._coordinator)
                     if self._drained.is_set() or self._is_due():
-                        await self._checkpoint(holds_back=not self._drained.is_set())
+                        is_last = self._drained.is_set()
+                        await self._checkpoint(holds_back=not is_last, is_last=is_last)
         self._coordinator.closed()
 
     def _is_due(self) -> bool:
-        return self._coordinator.due_in_ms(self._clock.now_ms()) == 0
+        return self._due_in_ms() == 0
+
+    def _due_in_ms(self) -> int | None:
+        """Return the time until a checkpoint is due, or the end of a bootstrap, which one commits; None if neither."""
+        bootstraps = self._writes.bootstraps
+        times = [
+            self._coordinator.due_in_ms(self._clock.now_ms()),
+            None if bootstraps is None else bootstraps.due_in_ms(),
+        ]
+        return min((t for t in times if t is not None), default=None)
 
     async def _publish_first_positions(self) -> None:
         """Publish the first position of tables that begin at `start`, as soon as these tables exist."""
@@ -456,10 +466,16 @@ class Flow:
     async def checkpoint(self, always_publish: Collection[str] = ()) -> None:
         await self._checkpoint(always_publish)
 
-    async def _checkpoint(self, always_publish: Collection[str] = (), *, holds_back: bool = False) -> None:
+    async def _checkpoint(
+        self, always_publish: Collection[str] = (), *, holds_back: bool = False, is_last: bool = False
+    ) -> None:
         """Take a checkpoint if rows were written. Call it with `_writing` held, or before records flow.
 
         holds_back: see `Checkpointer.take`. Only where nothing relies on all rows being committed.
+        is_last: no more records are written, so bootstraps end with it.
         """
-        if self._coordinator.due_in_ms(self._clock.now_ms()) is not None or always_publish:
+        bootstraps, has_ended = self._writes.bootstraps, False
+        if bootstraps is not None:
+            has_ended = bootstraps.end_all() if is_last else bootstraps.end_due()
+        if self._coordinator.due_in_ms(self._clock.now_ms()) is not None or always_publish or has_ended:
             await self._checkpoints.take(self._coordinator, always_publish, holds_back=holds_back)

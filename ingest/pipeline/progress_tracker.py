@@ -142,8 +142,14 @@ class ProgressTracker:
         file.write(progress)
         self._written = progress
 
-    async def committed(self, identity: SourceIdentity, reached: Mapping[TopicPartition, int]) -> None:
-        """Record a complete checkpoint. Tables without rows for a while are written as idle, at intervals."""
+    async def committed(
+        self, identity: SourceIdentity, reached: Mapping[TopicPartition, int], held_back: Collection[str] = ()
+    ) -> None:
+        """Record a complete checkpoint. Tables without rows for a while are written as idle, at intervals.
+
+        held_back: tables whose rows a later checkpoint commits. They are not idle.
+        """
+        self._tables_with_snapshot |= set(held_back)
         if self._clock.now_ms() - self._written_ms >= INTERVAL_MS:
             idle = [table for table in self._tables if table not in self._tables_with_snapshot]
             if idle or self._written.tables:

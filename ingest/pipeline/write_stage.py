@@ -13,6 +13,7 @@ from tidelake.ingest.formats.base import DecodedBatch, DecodeFailure, FailureKin
 from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.ingest.monitoring.observations import RunObservations
 from tidelake.ingest.pipeline.batch_writer import WITHOUT_ROWS, BatchWriter, StagedBatch, WriteResult
+from tidelake.ingest.pipeline.bootstraps import Bootstraps
 from tidelake.ingest.pipeline.pending_batches import PendingBatch, PendingBatches, WaitLimits
 from tidelake.ingest.quarantine.quarantine import Quarantine
 from tidelake.ingest.raw_batch import RawBatch
@@ -58,6 +59,7 @@ class WriteStage:
     commit: takes a checkpoint.
     quarantine: takes tables that fail, and keeps their records. None: the errors of tables are raised.
     run_cpu_bound: runs work that never blocks.
+    bootstraps: the tables whose first rows are sorted. None: all rows are merged.
     """
 
     def __init__(
@@ -71,7 +73,9 @@ class WriteStage:
         commit: Callable[[Any], Awaitable[None]],
         quarantine: Quarantine | None = None,
         run_cpu_bound: RunCpuBound = run_cpu_bound,
+        bootstraps: Bootstraps | None = None,
     ) -> None:
+        self.bootstraps = bootstraps
         self._quarantine = quarantine
         self._run_cpu_bound = run_cpu_bound
         self._writer = writer
@@ -163,6 +167,8 @@ class WriteStage:
         while True:
             if self._is_outdated(batch):
                 await self._decode_again(batch)
+            if self.bootstraps is not None and await self._ends_bootstrap(self.bootstraps, batch, progress):
+                continue  # a table may have failed in the commit
             staged, written = await self._stage_and_write(batch, fail_waiting=fail_waiting)
             await self._keep_records(batch, staged.next_offset)
             # The bytes of a batch are counted only at its first try.
@@ -170,6 +176,8 @@ class WriteStage:
             progress.record_write(batch.partition, staged.next_offset, nbytes=nbytes, now_ms=self._clock.now_ms())
             for table, rows, times in written.tables:
                 self._observed.was_written(table, rows, times)
+            if self.bootstraps is not None:
+                self.bootstraps.written(staged.tables)
             self._observed.dead_letters.update(written.dead_letter_codes)
             unblocked.update(written.unblocked)
             if staged.refused is None:
@@ -181,6 +189,20 @@ class WriteStage:
             if failure is not None and failure.kind in WITHOUT_ROWS:  # the record may be one of other tables, too
                 batch.handled.add((failure.offset, failure.table_name))
             await self._decode_again(batch)
+
+    async def _ends_bootstrap(self, bootstraps: Bootstraps, batch: PendingBatch, progress: WriteProgress) -> bool:
+        """Commit the bootstraps that end before the batch. Returns whether the batch must be looked at again.
+
+        *Crash before the commit: the table has no row, and its records are read again. After it: as after any commit.*
+        """
+        try:
+            has_ended = await bootstraps.before_write(batch.raw, batch.decoded, batch.start)
+        except TableFailed as failed:
+            await self._fail({failed.table: failed.error})
+            return True
+        if has_ended:
+            await self._commit(progress)
+        return has_ended
 
     async def _refused(
         self, refused: RecordRefused, table: str | None, batch: PendingBatch, progress: WriteProgress

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -21,12 +22,17 @@ from tidelake.ingest.tables.table_history import HISTORY_SNAPSHOTS, CommitHistor
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.commit.commit_message import Committable
 from tidelake.storage.commit.commit_steps import settle_writer
+from tidelake.storage.commit.manifests.snapshot_files import live_entries
 from tidelake.storage.commit.table_commit import TableCommit
 from tidelake.storage.maintenance.maintenance_worker import MaintenanceWorker
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.write.lookup.row_lookup import lookup_newest_rows, lookup_rows_with
 from tidelake.storage.write.memory_budget import MemoryBudget
 from tidelake.storage.write.table_writer import TableWriter
+
+_READ_AGAIN: Final = (
+    "The next start, or the next retry if the table is in quarantine, reads the source's snapshot again, and merges it"
+)
 
 _log = get_logger(__name__)
 
@@ -38,6 +44,7 @@ class TableSink:
     history: its snapshots
     moved_row_files: the files of its moved rows
     is_truncated: whether the next snapshot replaces all rows, even if it has no rows
+    may_bootstrap: whether the table's first rows may begin a bootstrap; see `begin_bootstrap`
 
     memory: shared by all tables of the pipeline
     maintenance: shared by all tables of the pipeline. None: nothing expires
@@ -59,6 +66,8 @@ class TableSink:
         shared_with: Collection[str] = (),
         history_snapshots: int = HISTORY_SNAPSHOTS,
         compacted: CompactionListener | None = None,
+        *,
+        may_bootstrap: bool = False,
     ) -> None:
         self._context = context
         self._commit_user = commit_user
@@ -71,6 +80,9 @@ class TableSink:
         self._compacted = compacted
         self.writer = self._open_writer()
         self.is_truncated = False
+        self.may_bootstrap = may_bootstrap
+        self.is_bootstrapping = False
+        self._is_bootstrap_complete = False
         self._fence = EpochFence(context.name, commit_user, shared_with)
         self._commit = TableCommit(
             context,
@@ -82,10 +94,11 @@ class TableSink:
             (lambda _: None) if maintenance is None else maintenance.watch(context, pins=self._own_position)
         )
 
-    def _open_writer(self, *, replaces: bool = False) -> TableWriter:
+    def _open_writer(self, *, replaces: bool = False, bootstraps: bool = False) -> TableWriter:
         return TableWriter(
             self._context,
             replaces=replaces,
+            bootstraps=bootstraps,
             memory=self._memory,
             spill_directory=self._spill_directory,
             compactor_factory=compact_manager_factory(spill_directory=self._spill_directory, listener=self._compacted),
@@ -103,6 +116,7 @@ class TableSink:
 
     def adopt_schema(self, context: TableContext) -> None:
         """Write with this version of the table's schema from now on. All rows added before must be committed."""
+        assert not self.is_bootstrapping, "a bootstrap is committed before the schema changes"
         self.writer.abort()  # it has compactions, but no rows
         self._context = context
         self.moved_row_files = MovedRowFiles(
@@ -131,10 +145,36 @@ class TableSink:
 
     def truncate(self) -> None:
         """Drop rows added since the last commit. The next commit replaces all rows by those added from now on."""
+        assert not self.is_bootstrapping, "a bootstrap is committed before the table is emptied"
         self.writer.cancel_compactions()
         self.writer.abort()
         self.writer = self._open_writer(replaces=True)  # the old one refers to files that are about to be removed
         self.is_truncated = True
+
+    def begin_bootstrap(self) -> bool:
+        """Let the rows from now on go sorted to the highest level, all in one commit. Returns False, and changes
+        nothing, if the table is not empty. No row was added since the last commit.
+
+        Until `end_bootstrap` the table is held back from checkpoints. *Crash: no row is committed, and the table's
+        position is where it was, so that all are read again.*
+        """
+        self.may_bootstrap = False
+        latest = self._context.snapshots.latest_since(self._commit.known_latest)
+        if self.is_truncated or (latest is not None and live_entries(self._context, latest)):
+            return False
+        self.writer.abort()  # it has no rows
+        self.writer = self._open_writer(bootstraps=True)
+        self.is_bootstrapping, self._is_bootstrap_complete = True, False
+        return True
+
+    def end_bootstrap(self) -> None:
+        """Learn that the bootstrap takes no more rows: the next checkpoint commits it."""
+        self._is_bootstrap_complete = True
+
+    @property
+    def is_held_back(self) -> bool:
+        """Whether checkpoints leave the table out, as its bootstrap is not complete."""
+        return self.is_bootstrapping and not self._is_bootstrap_complete
 
     def read_state(self) -> TableState:
         """Return the table's state, from which the pipeline's position is recovered."""
@@ -178,14 +218,17 @@ class TableSink:
         try:
             if self.is_truncated:
                 snapshot_id = self._commit.overwrite(stored, dynamic=False)
+            elif self.is_bootstrapping and stored.messages:
+                snapshot_id = self._commit.commit_to_empty(stored, _READ_AGAIN)
             else:
                 snapshot_id = self._commit.commit(stored)
         except (CommitConflict, WriterFenced, PositionRefused) as error:
             self._discard(stored, error)
             raise
-        was_truncated, self.is_truncated = self.is_truncated, False
+        is_replaced = self.is_truncated or self.is_bootstrapping
         newest_id = settle_writer(self._commit, stored, snapshot_id, self.writer, self._published)
-        if was_truncated:
+        self.is_truncated = self.is_bootstrapping = False
+        if is_replaced:
             self.writer.abort()  # it has no rows
             self.writer = self._open_writer()
         return newest_id

@@ -13,6 +13,7 @@ from tidelake.ingest.formats.types.type_mapping import ALLOW_NON_STRING_TO_STRIN
 from tidelake.ingest.settings import TableSettings
 from tidelake.ingest.shaping.kept_changes import check_kept_changes
 from tidelake.ingest.shaping.shaped_columns import ShapedColumns
+from tidelake.ingest.shaping.snapshot_bootstrap import check_bootstrap
 from tidelake.storage.model.table import TableContext
 
 
@@ -76,6 +77,7 @@ class TableTargets:
             made = derived.names if derived else ()
             shape.check(table, {*made, *settings.key_columns})
         check_kept_changes(settings, table)
+        check_bootstrap(settings, table)
         target = Target.of(
             table,
             settings.source_types,

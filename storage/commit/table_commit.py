@@ -32,6 +32,9 @@ from tidelake.storage.model.table import TableContext
 
 _log = get_logger(__name__)
 
+_BESIDE_OTHERS: Final = (
+    "Write the rows with append() beside the other writer, or stop it, truncate the table, and bootstrap it again"
+)
 _TRUNCATE: Final = "TRUNCATE"  # the snapshot's `operation`; as in Java's API, other operations don't set it
 
 
@@ -144,19 +147,20 @@ class TableCommit:
             result = self._compactions.publish(compaction, result)
         return result.snapshot.id if result is not None and not result.is_already_committed else None
 
-    def commit_to_empty(self, committable: Committable) -> int | None:
+    def commit_to_empty(self, committable: Committable, remedy: str = _BESIDE_OTHERS) -> int | None:
         """Commit the first rows of a table: one snapshot. Returns None if there are none.
 
         Raises CommitConflict if the table has rows by then: their keys may be among those of the new files, which lie
         on the highest level, as if nothing was older.
+
+        remedy: the end of its message.
         """
 
         def check_is_empty(base: Snapshot | None) -> None:
             if base is not None and live_entries_of(self._manifests, base, None, self._context.name):
                 raise CommitConflict(
                     f"{self._context.name}: another writer has published snapshot {base.id} meanwhile, so the table is "
-                    "not empty any more. Nothing of the bootstrap was published. Write the rows with append() beside "
-                    "the other writer, or stop it, truncate the table, and bootstrap it again"
+                    f"not empty any more. Nothing of the bootstrap was published. {remedy}"
                 )
 
         if not commit_changes(committable.messages, self._table_bucket, ignore_empty=True):

@@ -108,6 +108,25 @@ def test_a_table_without_rows_gets_no_snapshot_and_continues_its_position_later(
     assert checkpoint(subject, "a", "b") == {"a": at(20, start=10), "b": at(20, start=0)}
 
 
+def test_a_table_that_is_held_back_is_complete_only_up_to_its_own_position() -> None:
+    """If it fails, its records are read again from there: the dropped rows are in no snapshot."""
+    subject = coordinator(a=at(0), b=at(0), c=at(0))
+    subject.record_write(P0, 8, nbytes=1, now_ms=0)
+    subject.begin(0)
+    subject.prepared({"a": FILES, "b": []}, IDENTITY)
+    subject.committed("a")
+    subject.completed(held_back=["c"])
+    assert [subject.complete_up_to(table) for table in "abc"] == [{P0: 8}, {P0: 8}, {P0: 0}]
+    subject.record_write(P0, 9, nbytes=1, now_ms=0)
+    subject.begin(0)
+    (last,) = subject.prepared({"a": [], "b": [], "c": FILES}, IDENTITY)
+    assert last.position.ranges[P0] == OffsetRange(0, 9)
+    assert subject.complete_up_to("c") == {P0: 0}  # its commit may fail
+    subject.committed("c")
+    subject.completed()
+    assert subject.complete_up_to("c") == {P0: 9}
+
+
 def test_after_a_checkpoint_nothing_is_due() -> None:
     subject = coordinator()
     subject.record_write(P0, 10, nbytes=1_000, now_ms=0)

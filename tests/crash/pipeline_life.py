@@ -38,6 +38,7 @@ pipeline: shop
 source: {{type: change-log-folder, path: /unused}}
 errors: {{tolerance: all}}
 checkpoint: {{bytes_max: 200, interval_ms: 3600000}}
+bootstrap: {{enabled: {bootstraps}}}
 tables: [{{name: shop.events, match: x.public.events}}, {{name: shop.orders, match: x.public.orders}}]
 """
 
@@ -48,10 +49,12 @@ class PipelineWorld:
 
     has_rival: another writer adds rows to both, once, just before our second snapshot.
     options: of the table with a key.
+    bootstraps: the table with a key begins with a snapshot of the source, which goes to its highest level.
     """
 
     has_rival: bool = False
     options: Mapping[str, str] = field(default_factory=lambda: {"changelog-producer": "input"})
+    bootstraps: bool = False
     log: MemoryLog = field(default_factory=MemoryLog)
     warehouse: str = field(default_factory=lambda: f"memory://{uuid4()}/lake")
     store: FileIO = field(default_factory=MemoryFileIO)
@@ -68,13 +71,23 @@ class PipelineWorld:
         for number in range(4):
             self.add_event(number, partition=number % 2)
         self.log.append("x.public.events", b"no record", partition=1)
-        self.truth[ORDERS] = self._orders()
+        self.truth[ORDERS] = sorted([*self._snapshot(), *self._orders()])
 
     def add_event(self, number: int, partition: int) -> None:
         record = change("c", after={"id": number, "note": f"e{number}"}, key=None, source=None)
         self.log.append("x.public.events", record.value, record.key, partition)
         self.truth[EVENTS].append((number, f"e{number}"))
         self.history[EVENTS].add((number, f"e{number}"))
+
+    def _snapshot(self) -> list[tuple[int, str]]:
+        """Seven orders are in the source's snapshot, the first of them twice."""
+        rows: dict[int, str] = {}
+        for number in (20, 21, 22, 23, 24, 25, 20, 26) if self.bootstraps else ():
+            rows[number] = f"s{len(rows)}"
+            record = change("r", None, {"id": number, "note": rows[number]}, source=None)
+            self.log.append("x.public.orders", record.value, record.key)
+            self.history[ORDERS].add((number, rows[number]))
+        return list(rows.items())
 
     def _orders(self) -> list[tuple[int, str]]:
         """Four orders are inserted, two change, one is deleted, and one moves to another key: its delete record
@@ -131,7 +144,8 @@ class PipelineWorld:
 
     def run(self, io: FileIO) -> RunMetrics:
         """One process: start up, read to the end of the log, shut down. Same calls in the same order every time."""
-        config = parse_config(CONFIG.format(warehouse=self.warehouse), "shop.yaml", (), {}, PIPELINE)
+        text = CONFIG.format(warehouse=self.warehouse, bootstraps=str(self.bootstraps).lower())
+        config = parse_config(text, "shop.yaml", (), {}, PIPELINE)
         with pytest.MonkeyPatch.context() as patches:
             patches.setattr(checkpointer, "TABLES_AT_ONCE", 1)
             source = MemoryLogSource(self.log, batch_records=2)

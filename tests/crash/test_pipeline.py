@@ -17,15 +17,17 @@ from tidelake.errors import CommitConflict, TidelakeError, WriterFenced
 
 INPUT = {"changelog-producer": "input"}
 WORLDS = [
-    pytest.param(False, INPUT, id="alone"),
-    pytest.param(True, {**INPUT, "sequence.field": "note"}, id="with a rival"),
-    pytest.param(True, INPUT, id="with a rival in its bucket"),
-    pytest.param(False, COMPACT_AT_TWO, id="compacting"),
+    pytest.param(False, INPUT, False, id="alone"),
+    pytest.param(True, {**INPUT, "sequence.field": "note"}, False, id="with a rival"),
+    pytest.param(True, INPUT, False, id="with a rival in its bucket"),
+    pytest.param(False, COMPACT_AT_TWO, False, id="compacting"),
+    pytest.param(True, INPUT, True, id="with a rival, bootstrapping"),
+    pytest.param(False, {"changelog-producer": "lookup"}, True, id="bootstrapping"),
 ]
 
 
-def calls_of_a_life(has_rival: bool, options: Mapping[str, str]) -> list[Call]:
-    world = PipelineWorld(has_rival, options)
+def calls_of_a_life(has_rival: bool, options: Mapping[str, str], bootstraps: bool) -> list[Call]:
+    world = PipelineWorld(has_rival, options, bootstraps)
     io = FaultyFileIO(world.store)
     world.watch(io)
     with suppress(CommitConflict):
@@ -36,9 +38,9 @@ def calls_of_a_life(has_rival: bool, options: Mapping[str, str]) -> list[Call]:
     return io.calls
 
 
-def live_through(number: int, trouble: Trouble, has_rival: bool, options: Mapping[str, str]) -> None:
+def live_through(number: int, trouble: Trouble, has_rival: bool, options: Mapping[str, str], bootstraps: bool) -> None:
     """Runs a pipeline with a fault in its number-th call, and then the next run."""
-    world = PipelineWorld(has_rival, options)
+    world = PipelineWorld(has_rival, options, bootstraps)
     io = FaultyFileIO(world.store)
     trouble.await_in(io, number)
     world.watch(io)
@@ -90,19 +92,21 @@ def check_sound(seen: Seen, where: str) -> None:
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize(("has_rival", "options"), WORLDS[-1:])
+@pytest.mark.parametrize(("has_rival", "options", "bootstraps"), WORLDS[3:4] + WORLDS[-1:])
 def test_after_a_fault_in_any_call_tables_are_sound_and_the_next_run_completes_them(
-    has_rival: bool, options: Mapping[str, str], points: Points
+    has_rival: bool, options: Mapping[str, str], bootstraps: bool, points: Points
 ) -> None:
-    for number, trouble in sample(random_half(list(some_points(calls_of_a_life(has_rival, options))))):
-        live_through(number, trouble, has_rival, options)
+    for number, trouble in sample(random_half(list(some_points(calls_of_a_life(has_rival, options, bootstraps))))):
+        live_through(number, trouble, has_rival, options, bootstraps)
         points.tried(f"pipeline: {trouble.kind}")
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize(("has_rival", "options"), WORLDS)
-def test_every_fault_at_every_call_is_survived(has_rival: bool, options: Mapping[str, str], points: Points) -> None:
-    for number, trouble in every_point(calls_of_a_life(has_rival, options)):
-        live_through(number, trouble, has_rival, options)
+@pytest.mark.parametrize(("has_rival", "options", "bootstraps"), WORLDS)
+def test_every_fault_at_every_call_is_survived(
+    has_rival: bool, options: Mapping[str, str], bootstraps: bool, points: Points
+) -> None:
+    for number, trouble in every_point(calls_of_a_life(has_rival, options, bootstraps)):
+        live_through(number, trouble, has_rival, options, bootstraps)
         points.tried(f"pipeline: {trouble.kind}")

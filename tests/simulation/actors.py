@@ -49,6 +49,7 @@ warehouse: {warehouse}
 pipeline: shop
 source: {{type: change-log-folder, path: /unused}}
 checkpoint: {{interval_ms: {interval_ms}}}
+bootstrap: {bootstrap}
 errors: {errors}
 tables: [{tables}]
 """
@@ -98,7 +99,13 @@ def pipeline(lake: Lake, process: Process, io: FileIO) -> None:
     errors = f"{{tolerance: all, dead_letters: {{table: {DEAD_LETTERS}}}}}" if lake.has_nonsense else "{}"
     names = lake.database.tables
     tables = ", ".join(f"{{name: {name}, match: {name.replace('shop.', 'public.')}}}" for name in names)
-    text = CONFIG.format(warehouse=lake.warehouse, interval_ms=lake.swarm.interval_ms, errors=errors, tables=tables)
+    text = CONFIG.format(
+        warehouse=lake.warehouse,
+        interval_ms=lake.swarm.interval_ms,
+        errors=errors,
+        tables=tables,
+        bootstrap=lake.swarm.bootstrap,
+    )
     config = parse_config(text, "shop.yaml", (), {}, "shop")
     flags = parse_recovery_flags(sorted(lake.accepts_gap), [], [], names)
     source = lambda: LogSource(lake.log, lake.scheduler, lake.swarm.batch_records)  # noqa: E731
@@ -119,18 +126,24 @@ def pipeline(lake: Lake, process: Process, io: FileIO) -> None:
         raise
     finally:
         lake.stops.pop(process, None)
+        if any(sink.is_bootstrapping for sink in list(built.sinks.values())):
+            lake.covered["end of a run, bootstrapping"] += 1
         lake.count_end(process)
 
 
 def database(lake: Lake) -> None:
     """Changes rows. It is part of the world, and never dies."""
-    random = lake.scheduler.random
+    random, left = lake.scheduler.random, lake.swarm.snapshot_rows
     while not lake.is_ending:
         lake.pause(random.choice((10, 200, 3_000)))
         if lake.is_ending:
             return
         for _ in range(random.choice((1, 1, 5, 20))):
-            lake.database.change()
+            if left > 0:
+                left -= 1
+                lake.database.send_snapshot_row()
+            else:
+                lake.database.change()
         if random.random() < 0.1:
             lake.log.mark(random.randrange(8), 1)
 

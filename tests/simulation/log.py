@@ -243,6 +243,12 @@ class Database:
         for key, row in sorted(self.rows.items()):
             self._send(key, self._record("r", None, row, (key, row)), (key, row))
 
+    def send_snapshot_row(self) -> None:
+        """Send a row that was there before the connector, or one again that it has sent."""
+        key = self._some_key()
+        row = self.rows.setdefault(key, {"id": key, "note": f"s{key}", "n": key})
+        self._send(key, self._record("r", None, row, (key, row)), (key, row))
+
     def send_nonsense(self) -> None:
         """Send a record that nobody can decode."""
         self.log.append(self._some_key(), b'{"op": ', None)

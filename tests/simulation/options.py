@@ -37,7 +37,9 @@ SOURCE_EVENTS: Final = (
 
 @dataclass(frozen=True)
 class Swarm:
-    """The draw of a seed. off: switches that a shrinker turned off: names of actors and faults."""
+    """The draw of a seed. snapshot_rows: how many rows the database has before its connector sends changes.
+    off: switches that a shrinker turned off: names of actors and faults.
+    """
 
     orders: dict[str, str]
     totals: dict[str, str]
@@ -54,6 +56,8 @@ class Swarm:
     interval_ms: int
     writers: int
     source_events: tuple[str, ...]
+    snapshot_rows: int = 0
+    bootstrap: str = "{}"
     covered: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -94,6 +98,7 @@ def draw(seed: int, off: frozenset[str] = frozenset()) -> Swarm:
     taking_part = {name for name in ACTORS if random.random() < 0.75} | {"pipeline", "writer"}
     partitions = random.choice((1, 2, 3))
     events = _events(Random(f"source {seed}"), partitions)
+    snapshot_rows, bootstrap = _bootstrap(Random(f"bootstrap {seed}"), off)
     return Swarm(
         orders,
         totals,
@@ -110,7 +115,22 @@ def draw(seed: int, off: frozenset[str] = frozenset()) -> Swarm:
         interval_ms=random.choice((500, 5_000, 30_000)),
         writers=random.choice((1, 2)),
         source_events=tuple(event for event in events if event not in off),
+        snapshot_rows=snapshot_rows,
+        bootstrap=bootstrap,
     )
+
+
+def _bootstrap(random: Random, off: frozenset[str]) -> tuple[int, str]:
+    """How many rows the snapshot has, and the setting by which it is sorted."""
+    if random.random() < 0.4 or "bootstrap" in off:
+        return 0, "{}"
+    rows = random.choice((5, 40, 150))
+    bounds = {
+        "idle_ms": random.choice((500, 5_000, 60_000)),
+        "duration_ms_max": random.choice((5_000, 600_000)),
+        "bytes_max": random.choice((2_000, 1 << 20)),
+    }
+    return rows, f"{{enabled: true, {', '.join(f'{name}: {value}' for name, value in bounds.items())}}}"
 
 
 def _draw_changelog(random: Random, options: dict[str, str]) -> None:

@@ -404,6 +404,8 @@ def check_settings(config: Config) -> None:
     )
     has_target = config.ruling_target is not None
     refused.append((has_target, "freshness", "the trigger of a Spark query has one interval, checkpoint.interval_ms"))
+    bootstraps = any(config.bootstrap_of(table).enabled for table in config.tables)
+    refused.append((bootstraps, "bootstrap", "each batch of a Spark query commits its own rows"))
     versions = any(table.mode == "scd2" for table in config.tables)
     refused.append((versions, "mode: scd2", "Spark's tasks write a change without the version that it ends"))
     refused.append((any(t.paused for t in config.tables), "paused", "a Spark query has no quarantine"))

@@ -13,7 +13,13 @@ import msgspec
 from tidelake.ingest.formats.base import Skipped
 from tidelake.ingest.formats.envelopes.envelope import NULL, ChangeEvent, EmptyRecord, Envelope, NotThisFormat, Op
 from tidelake.ingest.formats.envelopes.envelope_format import EnvelopeFormat
-from tidelake.ingest.formats.format_capabilities import FormatCapabilities, RecordOrigin, epoch_ms_of, origin_from
+from tidelake.ingest.formats.format_capabilities import (
+    FormatCapabilities,
+    RecordOrigin,
+    epoch_ms_of,
+    origin_from,
+    snapshot_rows_with,
+)
 from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.ingest.formats.values.json_text import BadValue, read_object
 
@@ -113,5 +119,7 @@ class DmsJson(EnvelopeFormat):
     NAME: ClassVar = "aws-dms-json"
     ENVELOPE: ClassVar = DmsEnvelope
     CAPABILITIES: ClassVar = FormatCapabilities(
-        origin_from(DmsOrigin), members=(frozenset({"metadata", "data"}), frozenset({"metadata", "control"}))
+        origin_from(DmsOrigin),
+        members=(frozenset({"metadata", "data"}), frozenset({"metadata", "control"})),
+        are_snapshot_rows=snapshot_rows_with("operation", "load"),
     )

@@ -13,7 +13,12 @@ import msgspec
 from tidelake.ingest.formats.base import Skipped
 from tidelake.ingest.formats.envelopes.envelope import NULL, ChangeEvent, EmptyRecord, Envelope, NotThisFormat, Op
 from tidelake.ingest.formats.envelopes.envelope_format import EnvelopeFormat
-from tidelake.ingest.formats.format_capabilities import FormatCapabilities, RecordOrigin, origin_from
+from tidelake.ingest.formats.format_capabilities import (
+    FormatCapabilities,
+    RecordOrigin,
+    origin_from,
+    snapshot_rows_with,
+)
 from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.ingest.formats.values.json_text import BadValue, read_object
 
@@ -114,5 +119,7 @@ class MaxwellJson(EnvelopeFormat):
     NAME: ClassVar = "maxwell-json"
     ENVELOPE: ClassVar = MaxwellEnvelope
     CAPABILITIES: ClassVar = FormatCapabilities(
-        origin_from(MaxwellOrigin), members=(frozenset({"type", "data", "database", "table"}),)
+        origin_from(MaxwellOrigin),
+        members=(frozenset({"type", "data", "database", "table"}),),
+        are_snapshot_rows=snapshot_rows_with("type", "bootstrap-insert"),
     )

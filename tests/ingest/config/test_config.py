@@ -143,7 +143,7 @@ def test_a_misspelt_environment_variable_is_refused(variable: str, meant: str | 
     with pytest.raises(ConfigError) as refused:
         parse(**{variable: "hunter2"})
     assert str(refused.value).startswith(f"environment variable {variable}: no setting `")
-    assert (f"Did you mean `{meant}`?" if meant else "Possible: TIDELAKE_CHECKPOINT, ") in str(refused.value)
+    assert (f"Did you mean `{meant}`?" if meant else "Possible: TIDELAKE_BOOTSTRAP, ") in str(refused.value)
     assert "hunter2" not in str(refused.value)
 
 

@@ -307,6 +307,7 @@ class FakeSink:
         self.at_room: Callable[[], None] = lambda: None
         self.needs_room = False
         self.is_truncated = False
+        self.may_bootstrap = self.is_bootstrapping = self.is_held_back = False
         self.was_aborted = False
         self.was_cancelled = False
         self.long_compactions: Sequence[LongCompaction] = ()

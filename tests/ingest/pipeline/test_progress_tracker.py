@@ -129,6 +129,15 @@ async def test_the_progress_of_idle_tables_is_written_periodically() -> None:
     assert (noted.reached.ends, sorted(noted.tables)) == ({T0: 3}, ["b"])
 
 
+async def test_a_table_that_a_bootstrap_holds_back_is_not_noted_as_idle() -> None:
+    """No snapshot has its rows yet: after a crash they would be skipped."""
+    notebook = Notebook()
+    rig = Rig(FakeSource([for_a(0)], ends=False), [FakeTable("a"), FakeTable("b"), FakeTable("c")], progress=notebook)
+    rig.sinks["c"].is_held_back = True
+    await noted_once(rig)
+    assert sorted(notebook.history[-2].tables) == ["b"]
+
+
 async def noted_once(rig: Rig) -> None:
     """Runs until table a has a snapshot and the others are noted, and then to its end."""
     run = asyncio.create_task(rig.pipeline.run())

@@ -27,7 +27,7 @@ from tidelake.ingest.config.config import parse_config
 from tidelake.ingest.pipeline.builder import build_pipeline
 from tidelake.ingest.pipeline.recovery_flags import parse_recovery_flags
 from tidelake.ingest.pipeline.service import run as run_pipeline
-from tidelake.ingest.settings import Config, FreshnessSettings
+from tidelake.ingest.settings import BootstrapSettings, Config, FreshnessSettings
 from tidelake.ingest.source_settings import KafkaSettings
 from tidelake.ingest.spark.batch_position import recorded_position
 from tidelake.spark import pipeline_query
@@ -252,8 +252,9 @@ def test_settings_unsupported_on_spark_are_refused(
         ({"paused": True}, "paused: a Spark query has no quarantine"),
         ({"mode": "scd2"}, "mode: scd2: Spark's tasks write a change without the version that it ends"),
         ({"freshness": FreshnessSettings(target_ms=500)}, "freshness: the trigger of a Spark query has one interval"),
+        ({"bootstrap": BootstrapSettings(enabled=True)}, "bootstrap: each batch of a Spark query commits its own rows"),
     ],
-    ids=["a pause", "versions", "a target of freshness"],
+    ids=["a pause", "versions", "a target of freshness", "a bootstrap"],
 )
 def test_settings_of_a_table_unsupported_on_spark_are_refused(
     tmp_path: Path, given: dict[str, Any], message: str

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tidelake.checkpoint.moved_rows_state import MovedRowsState
     from tidelake.ingest.monitoring.observations import RunObservations
     from tidelake.ingest.pipeline.pipeline_recovery import RecoveredPipeline
-    from tidelake.ingest.settings import Config
+    from tidelake.ingest.settings import Config, TableSettings
     from tidelake.storage.model.table import TableContext
 
 _PARTITIONS_SHOWN = 8  # of each table
@@ -138,6 +138,7 @@ def _plan(config: Config, recovered: RecoveredPipeline, contexts: Mapping[str, T
                 "schema_evolution": str(SchemaBehavior(config.schema_evolution_of(table))),
                 "shape": shape_text(table, config.mask_salt),
                 "paused": table.paused,
+                "bootstrap": _bootstrap(config, table, contexts.get(table.name)),
                 "late_rows": _late_rows(contexts.get(table.name)),
                 "assumed_without_schema": {one.column: one.text for one in assumed.get(table.name, ())},
             }
@@ -167,6 +168,20 @@ def _plan(config: Config, recovered: RecoveredPipeline, contexts: Mapping[str, T
         "decode_processes": decode_processes(config),
         "settings": settings,
     }
+
+
+def _bootstrap(config: Config, table: TableSettings, context: TableContext | None) -> str | None:
+    """Return what happens to a snapshot of the source, if the configuration asks for a bootstrap."""
+    from tidelake.ingest.shaping.snapshot_bootstrap import bootstrap_obstacle
+    from tidelake.storage.commit.manifests.snapshot_files import live_entries
+
+    if not config.bootstrap_of(table).enabled:
+        return None
+    if (obstacle := bootstrap_obstacle(table, context)) is not None:
+        return f"not bootstrapped: {obstacle[0]}"
+    if context is not None and (latest := context.snapshots.latest()) is not None and live_entries(context, latest):
+        return "not bootstrapped: the table has rows"
+    return "the source's snapshot goes to the highest level, if the first records are of one"
 
 
 def _late_rows(context: TableContext | None) -> str | None:
@@ -247,6 +262,8 @@ def _print_plan(out: CommandOutput, planned: dict[str, Any], *, details: bool) -
     for table in [*planned["tables"], *planned["new_tables"]]:
         if table["shape"]:
             out.console.print(Text(f"{table['name']}: {table['shape']}"))
+        if table.get("bootstrap"):
+            out.console.print(Text(f"{table['name']}: {table['bootstrap']}"))
         if table.get("paused"):
             out.console.print(Text(f"{table['name']} is paused by the configuration"))
     print_quarantine(out, planned["quarantine"])

@@ -200,6 +200,8 @@ def _table_cells(table: dict[str, Any]) -> list[Text]:
     name = Text(table["name"])
     if table["held_back"]:
         name.append("\nheld back", "red")  # the reason is printed above
+    if (rows := table.get("bootstrap_rows")) is not None:
+        name.append(f"\nbootstrapping {rows:,} rows", "yellow")
     cells = [
         known(table["freshness_ms"], age_text(table["freshness_ms"] or 0)),
         ("≤ " if table.get("rows_are_exact") is False else "") + f"{table['rows']:,}",

@@ -414,6 +414,32 @@ def test_plan_and_show_name_the_columns_that_late_rows_change(call: Call, tmp_pa
     assert f"late rows {note}" in " ".join(call("table", "show", "shop.t", "-w", warehouse).out.split())
 
 
+def test_a_plan_says_which_tables_take_a_snapshot_sorted(call: Call, tmp_path: Path) -> None:
+    columns = pa.schema([("id", pa.int64()), ("n", pa.int64())])
+    catalog = tidelake.open_catalog(str(tmp_path / "lake"))
+    catalog.create_database("shop")
+    catalog.create_table("shop.empty", columns, primary_key=["id"])
+    catalog.create_table("shop.full", columns, primary_key=["id"]).append(pa.table({"id": [1], "n": [1]}))
+    catalog.create_table("shop.log", columns)
+    tables = [
+        "name: shop.new",
+        "name: shop.empty",
+        "name: shop.full",
+        "name: shop.log",
+        "name: shop.some, filter: n > 1",
+    ]
+    off = "name: shop.off, bootstrap: {enabled: false}"
+    path = write_config(tmp_path, ", ".join(f"{{{table}}}" for table in (*tables, off)))
+    path.write_text(f"{path.read_text()}bootstrap: {{enabled: true}}\n")
+    found = {one["name"]: one["bootstrap"] for one in call("ingest", "plan", path, "--json").document["tables"]}
+    sorted_ = "the source's snapshot goes to the highest level, if the first records are of one"
+    assert (found["shop.new"], found["shop.empty"], found["shop.off"]) == (sorted_, sorted_, None)
+    assert found["shop.full"] == "not bootstrapped: the table has rows"
+    assert "no primary key" in found["shop.log"]
+    assert "`filter`" in found["shop.some"]
+    assert "shop.full: not bootstrapped: the table has rows" in call("ingest", "plan", path).out
+
+
 def test_a_plan_names_the_table_whose_target_of_freshness_rules(call: Call, tmp_path: Path) -> None:
     path = write_config(tmp_path, "{name: shop.a, freshness: {target_ms: 5000}}, {name: shop.b}")
     path.write_text(path.read_text() + "freshness: {target_ms: 60000}\n")

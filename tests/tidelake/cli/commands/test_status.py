@@ -75,6 +75,14 @@ def test_a_running_pipeline_is_shown_with_its_tables(config: Path, call: Call, p
     assert (document["running"]["tables"][0]["rows"], document["quarantine"]) == (1_234, [])
 
 
+def test_a_table_that_takes_a_snapshot_shows_its_rows(
+    config: Path, call: Call, port: int, observed: RunObservations
+) -> None:
+    observed.table("shop.orders").bootstrap_rows = 1_200_000
+    serve(observed)
+    assert "bootstrapping 1,200,000 rows" in call("ingest", "status", config, "--url", f"http://127.0.0.1:{port}").out
+
+
 def test_a_promised_freshness_is_shown_with_what_binds_and_what_an_hour_costs(
     config: Path, call: Call, port: int, observed: RunObservations
 ) -> None:
