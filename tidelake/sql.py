@@ -80,7 +80,7 @@ class Session:
         self._connection = duckdb.connect(":memory:", config={"enable_external_access": "false"})
         for setting in _SETTINGS:
             self._connection.execute(setting)
-        self._opened: set[tuple[str, str]] = set()
+        self._opened: dict[tuple[str, str], pa.Schema] = {}  # the columns of the view
 
     def close(self) -> None:
         self._connection.close()
@@ -151,22 +151,32 @@ class Session:
     # ------------------------------------------------------------ tables
 
     def _open_tables(self, statement: str) -> None:
+        for database, table in list(self._opened):  # DuckDB does not name those that have a view
+            try:
+                self._open(database, table)
+            except TidelakeError:  # dropped: the statement says so if it names the table
+                self._connection.execute(f"DROP VIEW {quoted(database)}.{quoted(table)}")
+                del self._opened[database, table]
         for name in self._connection.get_table_names(statement, qualified=True):
             found = _NAME.match(name)
             if found is None or found["third"]:
                 continue
             database, table = _unquoted(found["first"]), _unquoted(found["second"])
-            if (database, table) not in self._opened and database not in ("information_schema", "pg_catalog"):
+            if database not in ("information_schema", "pg_catalog"):
                 self._open(database, table)
 
     def _open(self, database: str, table: str) -> None:
+        """Make a view of a table, and another one if its columns have changed since."""
         opened = _OpenedTable.of(self.catalog, database, table)
+        schema = opened().schema
+        if self._opened.get((database, table)) == schema:
+            return
         source = f"tidelake {database}.{table}"
-        self._connection.register(source, duckdb_dataset(opened().schema, opened, self._observe))
+        self._connection.register(source, duckdb_dataset(schema, opened, self._observe))
         path = f"{quoted(database)}.{quoted(table)}"
         self._connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(database)}")
-        self._connection.execute(f"CREATE VIEW {path} AS SELECT * FROM temp.{quoted(source)}")
-        self._opened.add((database, table))
+        self._connection.execute(f"CREATE OR REPLACE VIEW {path} AS SELECT * FROM temp.{quoted(source)}")
+        self._opened[database, table] = schema
 
     def _observe(self, scan: Readable) -> Readable:
         self._reads.append(scan)

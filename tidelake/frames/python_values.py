@@ -178,5 +178,5 @@ def _times(values: Sequence[Any]) -> pa.Array:
 def _nanoseconds(value: datetime) -> int:
     """Return the nanoseconds since 1970 of a pandas Timestamp, which may have more digits than a datetime."""
     own = value if value.tzinfo is None else value.astimezone(UTC)
-    plain = own.to_pydatetime(warn=False) if hasattr(own, "to_pydatetime") else own
+    plain: datetime = own.to_pydatetime(warn=False) if hasattr(own, "to_pydatetime") else own
     return (plain.replace(tzinfo=None) - _EPOCH) // _MICROSECOND * 1000 + int(getattr(own, "nanosecond", 0))

@@ -202,7 +202,8 @@ class ServedCatalog:
         try:
             fields = [field_from_json(field) for field in schema.fields]
         except (KeyError, TypeError, ValueError) as e:
-            raise Refusal(400, f"table {identifier}: the columns can't be read: {e!r}") from None
+            reason = f"one lacks the member {e}" if isinstance(e, KeyError) else str(e)
+            raise Refusal(400, f"table {identifier}: the columns can't be read: {reason}") from None
         try:
             self._catalog.create_table(
                 str(identifier),
@@ -344,7 +345,9 @@ def _column_refusal(schema: TableSchema, changes: list[SchemaChange], message: s
     for change in changes:
         if not hasattr(change, "name"):  # of an option, or of the comment
             continue
-        path = (change.name,) if isinstance(change.name, str) else tuple(change.name)
+        path = (change.name,) if isinstance(change.name, str) else tuple(change.name or ())
+        if not path or not all(isinstance(name, str) for name in path):  # refused for another reason
+            return None
         column = ".".join(path)
         if isinstance(change, AddColumn) and len(path) == 1:
             if path[0] in names:

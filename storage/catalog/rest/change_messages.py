@@ -117,8 +117,9 @@ def parse_changes(messages: Sequence[Mapping[str, Any]], schema: TableSchema) ->
     for message in messages:
         try:
             changes += _parsed(message, schema, changes)
-        except (KeyError, TypeError, ValueError, AttributeError) as e:
-            raise BadInput(f"a schema change can't be read: {e!r} in {dict(message)!r}") from None
+        except (LookupError, TypeError, ValueError, AttributeError) as e:
+            reason = f"it lacks the member {e}" if isinstance(e, KeyError) else str(e)
+            raise BadInput(f"a schema change can't be read: {reason}: {dict(message)!r}") from None
     return changes
 
 

@@ -100,7 +100,9 @@ class Snapshot:
             properties = {str(k): str(v) for k, v in (members.get("properties") or {}).items()}
             values: dict[str, Any] = {_MEMBERS[name]: value for name, value in (texts | numbers).items()}
             return cls(**values, commit_kind=CommitKind(members["commitKind"]), properties=properties)
-        except (KeyError, TypeError, ValueError, AttributeError) as e:
+        except KeyError as e:
+            raise CorruptFile(path, "the JSON of a snapshot", f"JSON without the member {e}") from None
+        except (TypeError, ValueError, AttributeError) as e:
             raise CorruptFile(path, "the JSON of a snapshot", f"{type(e).__name__}: {e}") from None
 
 

@@ -69,6 +69,12 @@ REFUSALS: dict[str, tuple[str, str, Any, tuple[int, str | None, str | None]]] = 
     "altering a missing table": ("POST", "databases/shop/tables/x", change("x"), (404, "TABLE", "x")),
     "an unknown change": ("POST", ORDERS, change("x"), (400, None, None)),
     "a change without its members": ("POST", ORDERS, change("addColumn"), (400, None, None)),
+    "a change of no column": ("POST", ORDERS, change("addColumn", fieldNames=[], dataType="INT"), (400, None, None)),
+    "dropping no column": ("POST", ORDERS, change("dropColumn", fieldNames=[]), (400, None, None)),
+    "dropping a number": ("POST", ORDERS, change("dropColumn", fieldNames=[5]), (400, None, None)),
+    "moving no column": (
+        "POST", ORDERS, change("updateColumnPosition", move={"fieldName": None, "type": "FIRST"}), (400, None, None),
+    ),
     "dropping the primary key": ("POST", ORDERS, change("dropPrimaryKey"), (501, None, None)),
     "dropping a missing column": ("POST", ORDERS, change("dropColumn", fieldNames=["x"]), (404, "COLUMN", "x")),
     "dropping a key": ("POST", ORDERS, change("dropColumn", fieldNames=["id"]), (400, None, None)),

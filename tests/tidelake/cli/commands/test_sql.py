@@ -12,7 +12,10 @@ import pytest
 import tidelake
 from tests.support.command_line import Call
 from tests.tidelake.cli.test_terminal import on_a_terminal
+from tidelake import BadInput
 from tidelake.cli.rendering.grids import columns_that_fit
+from tidelake.schema import AddColumn, RenameColumn, UpdateColumnType
+from tidelake.sql import Session
 
 
 @pytest.fixture
@@ -210,3 +213,33 @@ def test_the_first_error_ends_a_pipe(
     assert said.code != 0
     assert says in said.err
     assert "1 row" not in said.out
+
+
+def test_a_session_follows_changes_of_its_tables(tmp_path: Path) -> None:
+    """A shell stays open for hours, beside pipelines that add and widen columns."""
+    catalog = tidelake.open_catalog(str(tmp_path))
+    catalog.create_database("shop")
+    table = catalog.create_table("shop.t", pa.schema([("v", pa.int32()), ("w", pa.string())]))
+    table.append([{"v": 1, "w": "a"}])
+    session = Session(catalog)
+
+    def rows(query: str) -> object:
+        (statement,) = session.statements(query)
+        found = session.run(statement)
+        return None if found is None else found.read_all().to_pylist()
+
+    assert rows("select * from shop.t") == [{"v": 1, "w": "a"}]
+    catalog.alter_table("shop.t", [UpdateColumnType("v", "BIGINT"), AddColumn("n", "INT")]).append([{"v": 2**40}])
+    assert rows("select * from shop.t order by v") == [
+        {"v": 1, "w": "a", "n": None},
+        {"v": 2**40, "w": None, "n": None},
+    ]
+    catalog.alter_table("shop.t", [RenameColumn("w", "x")])
+    assert rows("select x from shop.t where v = 1") == [{"x": "a"}]
+    catalog.drop_table("shop.t")
+    with pytest.raises(BadInput, match=r"no table shop\.t"):
+        rows("select * from shop.t")
+    assert rows("select 1 as one") == [{"one": 1}]
+    catalog.create_table("shop.t", pa.schema([("z", pa.string())]))
+    assert rows("select * from shop.t") == []
+    session.close()
