@@ -27,7 +27,6 @@ from tests.support.service import Service
 from tidelake.checkpoint.offsets import POSITION_PROPERTY, chain_breaks, position_from_text
 from tidelake.storage.maintenance.verify.inspection import verify
 
-
 SEED: Final = 20261128
 KEYS: Final = 12  # of a table
 WIDE: Final = 5_000_000_000  # is added to keys, once they are wide
