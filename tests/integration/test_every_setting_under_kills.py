@@ -307,6 +307,6 @@ def test_each_table_has_what_its_settings_make_of_the_database(
         rows.configure(lake.configuration("rows"))
         rows.run_to_the_end()
         people.run_to_the_end()
-    for table in lake.database.tables:
-        lake.check(table)
+    for source in lake.database.tables:
+        lake.check(source)
     assert any(table.is_wide for table in lake.database.tables)
