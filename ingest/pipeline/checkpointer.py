@@ -367,7 +367,7 @@ class Checkpointer:
                     await identity_check
                 with self._times.step("moved_rows"):
                     with_moved = await self._save_moved_rows(coordinator)
-            leaving = set() if self._quarantine is None else self._quarantine.leaving.keys()
+            leaving: Collection[str] = () if self._quarantine is None else self._quarantine.leaving.keys()
             needed = {*always_publish, *with_moved, *leaving}
             may_wait = {
                 table

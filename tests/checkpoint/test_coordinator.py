@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -227,3 +228,29 @@ def test_after_a_failure_no_checkpoint_follows() -> None:
     subject.failed()
     with pytest.raises(IllegalTransition):
         subject.begin(now_ms=0)
+
+
+def test_a_table_that_is_held_back_has_its_records_only_up_to_the_checkpoint_before() -> None:
+    """If it fails then, they are read again from there, however many checkpoints the others have had."""
+    subject = coordinator(a=at(0), b=at(0))
+    subject.record_write(P0, 5, nbytes=1, now_ms=0)
+    checkpoint_without(subject, {"a": FILES, "b": FILES}, now_ms=0)
+    for end, now_ms in ((7, 2_000), (9, 4_000)):
+        subject.record_write(P0, end, nbytes=1, now_ms=now_ms)
+        checkpoint_without(subject, {"b": FILES}, now_ms=now_ms, held_back=["a"])
+        assert subject.due_in_ms(now_ms) == 1_000  # without a record, too
+        assert subject.complete_up_to("a") == {P0: 5}
+        assert subject.complete_up_to("b") == {P0: end}
+    checkpoint_without(subject, {"a": FILES, "b": []}, now_ms=5_000)
+    assert subject.positions["a"].ranges == {P0: OffsetRange(5, 9)}
+    assert subject.complete_up_to("a") == {P0: 9}
+    assert subject.due_in_ms(5_000) is None
+
+
+def checkpoint_without(
+    subject: CheckpointCoordinator, messages: dict[str, list[CommitMessage]], now_ms: int, held_back: Sequence[str] = ()
+) -> None:
+    subject.begin(now_ms)
+    for committable in subject.prepared(messages, IDENTITY):
+        subject.committed(committable.table)
+    subject.completed(held_back)

@@ -13,6 +13,7 @@ import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from random import Random
 from time import sleep
@@ -21,12 +22,10 @@ from typing import Any, Final, TypeAlias
 import pytest
 
 import tidelake
-from tests.support.command_line import Call, call
+from tests.support.command_line import Call
 from tests.support.service import Service
 from tidelake.checkpoint.offsets import POSITION_PROPERTY, chain_breaks, position_from_text
 from tidelake.storage.maintenance.verify.inspection import verify
-
-__all__ = ["call"]  # a fixture
 
 SEED: Final = 20261128
 KEYS: Final = 12  # of a table
@@ -171,7 +170,8 @@ class Database:
 
     def _record(self, table: SourceTable) -> Row:
         id_ = self._random.randrange(KEYS) + (WIDE if table.is_wide and self._random.random() < 0.5 else 0)
-        before, after = table.rows.get(id_), None
+        before = table.rows.get(id_)
+        after: Row | None = None
         if before is None or self._random.random() < 0.75:
             name = self._random.choice(["", "Zoë", "\U0001f40b", f"name {self._random.random()}"])
             after = {"id": id_, "n": self._random.randrange(100), "name": name, "note": "x" * 60}
@@ -199,7 +199,7 @@ class Lake:
         self.database = Database(tables, home / "changes", random)
         self.catalog = tidelake.open_catalog(str(home / "lake"))
         self.left_out: set[str] = set()
-        self.services = {}
+        self.services: dict[str, Service] = {}
         for name in ("rows", "people"):
             (home / name).mkdir()
             self.services[name] = Service(home / name, ["ingest", "run"], self.configuration(name))
@@ -295,7 +295,7 @@ def test_each_table_has_what_its_settings_make_of_the_database(
             for name, service in (("rows", rows), ("people", people)):
                 if happening in (name, "both"):
                     if random.random() < 0.6:
-                        service.wait_until(lambda service=service: service.has_said('"event": "checkpoint"'))  # type: ignore[misc]
+                        service.wait_until(partial(service.has_said, '"event": "checkpoint"'))
                     service.kill()
                     service.start()
         lake.database.change(changes)
@@ -307,6 +307,6 @@ def test_each_table_has_what_its_settings_make_of_the_database(
         rows.configure(lake.configuration("rows"))
         rows.run_to_the_end()
         people.run_to_the_end()
-    for table in lake.database.tables:
-        lake.check(table)
+    for source in lake.database.tables:
+        lake.check(source)
     assert any(table.is_wide for table in lake.database.tables)
