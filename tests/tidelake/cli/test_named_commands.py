@@ -57,6 +57,7 @@ OTHER_OPTIONS: Final = frozenset(
         "--planted",
         "--seeds",
         "--shrink",
+        "--standalone",
         "--trace",
         "--upgrade",
         "--values",
