@@ -36,7 +36,8 @@ from tidelake.storage.write.table_writer import TableWriter
 
 WHAT: Final = 'writeStream.format("tidelake")'
 _QUERY_ID: Final = "sql.streaming.queryId"  # local properties of Spark
-_BATCH_ID: Final = "streaming.sql.batchId"
+_BATCH_ID: Final = "streaming.sql.batchId"  # inherited by queries that a batch starts
+_IS_CONTINUOUS: Final = "__is_continuous_processing"
 
 _log = get_logger(__name__)
 
@@ -118,7 +119,7 @@ def running_batch() -> tuple[str, int]:
     task = TaskContext.get()
     query = None if task is None else task.getLocalProperty(_QUERY_ID)
     batch_id = None if task is None else task.getLocalProperty(_BATCH_ID)
-    if query is None or batch_id is None:
+    if task is None or query is None or batch_id is None or task.getLocalProperty(_IS_CONTINUOUS) == "true":
         raise UnsupportedFeature(
             f"{WHAT} with trigger(continuous=…)",
             "it needs the numbers of batches, and this task belongs to none",

@@ -7,6 +7,7 @@ import os
 import pickle
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -176,6 +177,25 @@ def test_a_table_with_buckets_is_refused(lake: tidelake.Catalog, tmp_path: Path)
 def test_a_task_outside_of_a_batch_is_refused(lake: tidelake.Catalog, tmp_path: Path) -> None:
     with pytest.raises(UnsupportedFeature, match=r"trigger\(continuous=…\).*trigger\(processingTime=…\)"):
         writer(tmp_path).write(iter([]))
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        pytest.param({}, id="no query"),
+        pytest.param({"sql.streaming.queryId": QUERY}, id="no batch"),
+        pytest.param(
+            {"sql.streaming.queryId": QUERY, "streaming.sql.batchId": "3", "__is_continuous_processing": "true"},
+            id="the batch of a query that started this one",
+        ),
+    ],
+)
+def test_a_task_of_continuous_processing_is_known_by_its_properties(
+    monkeypatch: pytest.MonkeyPatch, properties: dict[str, str]
+) -> None:
+    monkeypatch.setattr(stream_writer.TaskContext, "get", lambda: SimpleNamespace(getLocalProperty=properties.get))
+    with pytest.raises(UnsupportedFeature, match=r"trigger\(continuous=…\)"):
+        stream_writer.running_batch()
 
 
 # ---------------------------------------------------------------- Spark itself
