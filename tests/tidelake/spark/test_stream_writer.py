@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
@@ -193,7 +194,7 @@ def test_a_task_outside_of_a_batch_is_refused(lake: tidelake.Catalog, tmp_path: 
 def test_a_task_of_continuous_processing_is_known_by_its_properties(
     monkeypatch: pytest.MonkeyPatch, properties: dict[str, str]
 ) -> None:
-    monkeypatch.setattr(stream_writer.TaskContext, "get", lambda: SimpleNamespace(getLocalProperty=properties.get))
+    monkeypatch.setattr(TaskContext, "get", lambda: SimpleNamespace(getLocalProperty=properties.get))
     with pytest.raises(UnsupportedFeature, match=r"trigger\(continuous=…\)"):
         stream_writer.running_batch()
 

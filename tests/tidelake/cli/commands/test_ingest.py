@@ -160,6 +160,7 @@ def test_a_mistake_in_the_configuration_is_quoted(call: Call, config: Path) -> N
     assert (result.code, result.out) == (1, "")
     assert result.err == (
         f"error: {config}:4: no setting `chekpoint`\n    chekpoint: {{interval_ms: 5}}\nDid you mean `checkpoint`?\n"
+        "More: tidelake help ConfigError\n"
     )
     assert call("ingest", "run", config.with_name("none.yaml")).code == 1
 
