@@ -131,6 +131,7 @@ class Auditor:
         self._pending: list[tuple[AuditedTable, int]] = []
         store.on_written = self._written
         store.on_deleted = self._deleted
+        store.on_late = self._written_late
         self.finding: Finding | None = None
 
     def add(self, table: AuditedTable) -> None:
@@ -145,7 +146,7 @@ class Auditor:
 
     # ------------------------------------------------------------ events of the store
 
-    def table_of(self, path: str) -> tuple[AuditedTable, str] | None:
+    def _table_of(self, path: str) -> tuple[AuditedTable, str] | None:
         rest = path.removeprefix(self._warehouse + "/")
         database, _, rest = rest.partition(".db/")
         table, _, rest = rest.partition("/")
@@ -153,7 +154,7 @@ class Auditor:
         return None if found is None else (found, rest)
 
     def _written(self, path: str, is_new: bool) -> None:
-        found = self.table_of(path)
+        found = self._table_of(path)
         if found is None:
             return
         table, rest = found
@@ -177,13 +178,13 @@ class Auditor:
     def _is_kept(self, table: AuditedTable, number: int) -> bool:
         return number >= table.earliest or number in table.tags.values()
 
-    def written_late(self, path: str) -> None:
+    def _written_late(self, path: str) -> None:
         """Do what an operator must do if a put without an answer acts when the snapshot has expired: remove the file.
 
         Nobody reads a snapshot below EARLIEST, but `verify` reports it. A tag that keeps nothing also stops the search
         for orphans.
         """
-        found = self.table_of(path)
+        found = self._table_of(path)
         if found is not None and found[1].startswith(("snapshot/snapshot-", "tag/tag-")):
             table, rest = found
             number = int(json.loads(self._store.objects[path].data)["id"])
@@ -191,7 +192,7 @@ class Auditor:
                 self._store.remove(path, "operator")
 
     def _deleted(self, path: str, by: str) -> None:
-        found = self.table_of(path)
+        found = self._table_of(path)
         if found is None:
             return
         table, rest = found
@@ -391,7 +392,7 @@ class Auditor:
 
     def _files(self, table: AuditedTable) -> list[tuple[str, str]]:
         """Return the files of rows, changes, indexes and manifests, each with the process that wrote it."""
-        found = [(path, self.table_of(path), one.by) for path, one in self._store.objects.items()]
+        found = [(path, self._table_of(path), one.by) for path, one in self._store.objects.items()]
         ours = [(of[1], by) for path, of, by in found if of is not None and of[0] is table]
         return [(rest, by) for rest, by in ours if rest.startswith(("bucket-", "manifest/", "index/"))]
 

@@ -97,7 +97,6 @@ class Lake:
             leaves_out_values="values are left out" in events,
         )
         self.auditor = Auditor(scheduler, self.store, self.warehouse, self.log)
-        self.store.on_late = self.auditor.written_late
         self.is_ending = False
         self.stops: dict[Process, Callable[[], None]] = {}
         self.pipelines: dict[Process, Pipeline] = {}
