@@ -38,7 +38,6 @@ PAGE_OF_ERROR: Final[Mapping[str, str]] = {
     "TableNotInferred": "formats#what-a-record-does-not-say",
     "TablePaused": "quarantine#pausing-a-table",
     "TableUnusable": "quarantine",
-    "UnsupportedFeature": "options",
     "WriterFenced": "runbook#two-processes-of-one-pipeline",
     "BAD_RECORD": "runbook#new-dead-letters",
     "UNKNOWN_VALUE": "positions#one-record-stops-it",

@@ -52,7 +52,7 @@ def fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
         pytest.param(
             UnsupportedFeature("type = view", "not a table", "Use Java"),
             1,
-            "error: type = view: not a table. Use Java\nMore: tidelake help UnsupportedFeature\n",
+            "error: type = view: not a table. Use Java\n",
         ),
         pytest.param(
             OSError(28, "No space left on device", "/t/f"), 1, "error: [Errno 28] No space left on device: '/t/f'\n"
