@@ -109,25 +109,6 @@ def test_a_table_without_rows_gets_no_snapshot_and_continues_its_position_later(
     assert checkpoint(subject, "a", "b") == {"a": at(20, start=10), "b": at(20, start=0)}
 
 
-def test_a_table_that_is_held_back_is_complete_only_up_to_its_own_position() -> None:
-    """If it fails, its records are read again from there: the dropped rows are in no snapshot."""
-    subject = coordinator(a=at(0), b=at(0), c=at(0))
-    subject.record_write(P0, 8, nbytes=1, now_ms=0)
-    subject.begin(0)
-    subject.prepared({"a": FILES, "b": []}, IDENTITY)
-    subject.committed("a")
-    subject.completed(held_back=["c"])
-    assert [subject.complete_up_to(table) for table in "abc"] == [{P0: 8}, {P0: 8}, {P0: 0}]
-    subject.record_write(P0, 9, nbytes=1, now_ms=0)
-    subject.begin(0)
-    (last,) = subject.prepared({"a": [], "b": [], "c": FILES}, IDENTITY)
-    assert last.position.ranges[P0] == OffsetRange(0, 9)
-    assert subject.complete_up_to("c") == {P0: 0}  # its commit may fail
-    subject.committed("c")
-    subject.completed()
-    assert subject.complete_up_to("c") == {P0: 9}
-
-
 def test_after_a_checkpoint_nothing_is_due() -> None:
     subject = coordinator()
     subject.record_write(P0, 10, nbytes=1_000, now_ms=0)
@@ -230,27 +211,29 @@ def test_after_a_failure_no_checkpoint_follows() -> None:
         subject.begin(now_ms=0)
 
 
-def test_a_table_that_is_held_back_has_its_records_only_up_to_the_checkpoint_before() -> None:
+@pytest.mark.parametrize("is_due_again", [True, False], ids=["until a compaction ends", "until its bootstrap ends"])
+def test_a_table_that_is_held_back_has_its_records_only_up_to_the_checkpoint_before(is_due_again: bool) -> None:
     """If it fails then, they are read again from there, however many checkpoints the others have had."""
     subject = coordinator(a=at(0), b=at(0))
+
+    def checkpoint_at(now_ms: int, messages: dict[str, list[CommitMessage]], held_back: Sequence[str] = ()) -> None:
+        subject.begin(now_ms)
+        complete = subject.complete_up_to("a")
+        committables = subject.prepared(messages, IDENTITY)
+        assert subject.complete_up_to("a") == complete  # its commit may fail
+        for committable in committables:
+            subject.committed(committable.table)
+        subject.completed(held_back, is_due_again=is_due_again and bool(held_back))
+
     subject.record_write(P0, 5, nbytes=1, now_ms=0)
-    checkpoint_without(subject, {"a": FILES, "b": FILES}, now_ms=0)
+    checkpoint_at(0, {"a": FILES, "b": FILES})
     for end, now_ms in ((7, 2_000), (9, 4_000)):
         subject.record_write(P0, end, nbytes=1, now_ms=now_ms)
-        checkpoint_without(subject, {"b": FILES}, now_ms=now_ms, held_back=["a"])
-        assert subject.due_in_ms(now_ms) == 1_000  # without a record, too
+        checkpoint_at(now_ms, {"b": FILES}, held_back=["a"])
+        assert subject.due_in_ms(now_ms) == (1_000 if is_due_again else None)  # without a record, too
         assert subject.complete_up_to("a") == {P0: 5}
         assert subject.complete_up_to("b") == {P0: end}
-    checkpoint_without(subject, {"a": FILES, "b": []}, now_ms=5_000)
+    checkpoint_at(5_000, {"a": FILES, "b": []})
     assert subject.positions["a"].ranges == {P0: OffsetRange(5, 9)}
     assert subject.complete_up_to("a") == {P0: 9}
     assert subject.due_in_ms(5_000) is None
-
-
-def checkpoint_without(
-    subject: CheckpointCoordinator, messages: dict[str, list[CommitMessage]], now_ms: int, held_back: Sequence[str] = ()
-) -> None:
-    subject.begin(now_ms)
-    for committable in subject.prepared(messages, IDENTITY):
-        subject.committed(committable.table)
-    subject.completed(held_back)

@@ -328,7 +328,7 @@ def test_a_missing_table_is_named_with_a_similar_name(shop: FileSystemCatalog) -
         lambda: shop.rename_table("shop.Order", "shop.t"),
         lambda: shop.alter_table("shop.Order", [UpdateComment("c")]),
     ):
-        with pytest.raises(BadInput, match=r"no table shop\.Order; did you mean 'orders'\?"):
+        with pytest.raises(BadInput, match=r"no table shop\.Order; did you mean 'shop\.orders'\?"):
             call()
 
 
