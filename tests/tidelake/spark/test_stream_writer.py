@@ -261,15 +261,3 @@ def test_mode_complete_replaces_the_rows_of_the_batch_before(
         put(tmp_path, number, [("a", 1), ("b", 2)][: number + 1])
     run(spark, tmp_path, into="shop.counts", mode="complete")
     assert rows_of(lake, "shop.counts") == [("a", 2), ("b", 1)]
-
-
-@pytest.mark.interop
-@pytest.mark.needs("Spark")
-def test_continuous_processing_is_refused(spark: SparkSession, lake: tidelake.Catalog, tmp_path: Path) -> None:
-    register(spark)
-    rows = spark.readStream.format("rate").load().selectExpr("'a' day", "value id")
-    options = {"warehouse": str(tmp_path / "lake"), "table": "shop.log", "checkpointLocation": str(tmp_path / "c")}
-    stream = rows.writeStream.format("tidelake").options(**options)
-    with pytest.raises(Exception, match=r"trigger\(continuous=…\)"):
-        stream.trigger(continuous="1 second").start().awaitTermination(120)
-    assert rows_of(lake) == []
