@@ -114,7 +114,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
 def running_batch() -> tuple[str, int]:
     """Return the id of the query and the number of the batch of this task.
 
-    Raises UnsupportedFeature outside of a batch: in continuous processing a repeated epoch may have other rows.
+    Raises UnsupportedFeature outside of a batch: in continuous processing a repeated epoch may have other rows. Spark
+    4.3 does not get so far: such a query waits for its first row for ever.
     """
     task = TaskContext.get()
     query = None if task is None else task.getLocalProperty(_QUERY_ID)
