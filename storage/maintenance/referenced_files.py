@@ -13,6 +13,7 @@ import numpy as np
 
 from tidelake.errors import BadInput, CorruptFile
 from tidelake.storage.commit.expire.retained_states import (
+    RetainedStates,
     all_branches,
     changelog_ids,
     changelog_list,
@@ -38,12 +39,14 @@ class _State:
 
     is_held: called if a file of the state can't be read: whether the state is still retained.
     optional: lists that may have been deleted before the state.
+    is_newest: whether it is the newest snapshot of its branch.
     """
 
     snapshot: Snapshot
     lists: Iterable[ListFile | None]
     is_held: Callable[[], bool]
     optional: Iterable[ListFile | None] = ()
+    is_newest: bool = False
 
 
 class ReferencedFiles:
@@ -63,26 +66,37 @@ class ReferencedFiles:
         metadata: set[str] = set()
         manifests: set[str] = set()
         for branch in all_branches(self._context.io, self._context.paths):
-            for state in self._states(branch):
-                try:
-                    self._add(state, metadata, manifests)
-                except (CorruptFile, OSError):
-                    if state.is_held():
-                        raise
-                    # perhaps partly expired: the expiry has to delete the rest of its files
-                    self._add(replace(state, lists=(), optional=(*state.lists, *state.optional)), metadata, manifests)
+            while not self._add_branch(branch, metadata, manifests):
+                pass  # all snapshots that were listed expired before they were read: there are newer ones
         parts = [hashes_of(metadata), *(self._of_manifest[name] for name in manifests)]
         parts += [self._of_index[name] for name in metadata if name in self._of_index]
         return np.unique(np.concatenate(parts))
 
+    def _add_branch(self, branch: str, metadata: set[str], manifests: set[str]) -> bool:
+        """Add the references of a branch. Returns whether the newest snapshot was read, if there is one.
+
+        Once it was read, later snapshots don't matter: the files that they share with older ones are files of this one.
+        """
+        context = replace(self._context, branch=branch)
+        # a branch whose creation was not completed holds nothing by itself
+        is_whole = bool(SchemaStore(context.io, context.paths).ids())
+        held = retained_states(context.io, context.paths)
+        is_newest_read = not is_whole or not held.snapshots
+        for state in self._states(context, held, is_whole=is_whole):
+            try:
+                self._add(state, metadata, manifests)
+                is_newest_read |= state.is_newest
+            except (CorruptFile, OSError):
+                if state.is_held():
+                    raise
+                # perhaps partly expired: the expiry has to delete the rest of its files
+                self._add(replace(state, lists=(), optional=(*state.lists, *state.optional)), metadata, manifests)
+        return is_newest_read
+
     # ------------------------------------------------------------ states
 
-    def _states(self, branch: str) -> Iterator[_State]:
-        context = replace(self._context, branch=branch)
+    def _states(self, context: TableContext, held: RetainedStates, *, is_whole: bool) -> Iterator[_State]:
         io, paths, store = context.io, context.paths, context.snapshots
-        # a branch whose creation was not completed holds nothing by itself
-        is_whole = bool(SchemaStore(io, paths).ids())
-        held = retained_states(io, paths)
         for snapshot_id in (*held.partially_expired, *held.snapshots):
             snapshot = store.find(snapshot_id)
             if snapshot is None:
@@ -96,6 +110,7 @@ class ReferencedFiles:
                 (*state_lists(snapshot), None if may_lack else changes),
                 lambda i=snapshot_id, is_held=is_held: is_held and i in snapshot_ids(io, paths)[1],  # type: ignore[misc]
                 (changes,) if may_lack else (),
+                is_newest=snapshot_id == held.snapshots[-1] if held.snapshots else False,
             )
         changelogs = ChangelogStore(io, paths)
         for changelog_id in (*held.partially_expired_changelogs, *held.changelogs):

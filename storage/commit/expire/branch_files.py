@@ -67,7 +67,8 @@ class BranchFiles:
         Partially expired states count if they can be read. A fast-forward leaves a hint that names a deleted snapshot.
         Later another snapshot may get that id, while complete ones exist below it.
         """
-        self._snapshots.refresh([i for ids in snapshot_ids(self._context.io, self._paths) for i in ids])
+        while not self._snapshots.refresh([i for ids in snapshot_ids(self._context.io, self._paths) for i in ids]):
+            pass  # all of them expired before they were read: there are newer ones
         self._changelogs.refresh([i for ids in changelog_ids(self._context.io, self._paths) for i in ids])
         self._tags.refresh()
 
@@ -122,7 +123,11 @@ class _SnapshotFiles:
         self._first: Snapshot | None = None
         self._initially_live: set[str] = set()
 
-    def refresh(self, ids: Sequence[int]) -> None:
+    def refresh(self, ids: Sequence[int]) -> bool:
+        """Read these snapshots, oldest first. Returns whether the newest of them was read, if there is one.
+
+        Once it was read, later snapshots don't matter: the files that they share with older ones are files of this one.
+        """
         known, self._steps = self._steps, {}
         for snapshot in self._history.refresh(ids):
             step = known.get(snapshot.id)
@@ -134,9 +139,10 @@ class _SnapshotFiles:
                 self._steps[snapshot.id] = step
         for step in list(self._steps.values()):
             if self._begins_with(step.snapshot, known):
-                return
+                return ids[-1] in self._steps
             del self._steps[step.snapshot.id]
         self._first, self._initially_live = None, set()
+        return not ids
 
     def referenced(self, candidates: DeletionCandidates) -> set[str]:
         found = candidates.data.keys() & self._initially_live

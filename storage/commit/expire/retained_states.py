@@ -71,21 +71,28 @@ def retained_states(io: FileIO, paths: TablePaths) -> RetainedStates:
 def snapshot_ids(io: FileIO, paths: TablePaths) -> tuple[list[int], list[int]]:
     """Return the partially expired ids, and the retained ids."""
     store = SnapshotStore(io, paths)
-    return _split_at_hint(store.ids(), store.earliest_hint)
+    return _split_at_hint(store.ids, store.earliest_hint)
 
 
 def changelog_ids(io: FileIO, paths: TablePaths) -> tuple[list[int], list[int]]:
     """Return the partially expired ids, and the retained ids."""
     store = ChangelogStore(io, paths)
-    return _split_at_hint(store.ids(), store.earliest_hint)
+    return _split_at_hint(store.ids, store.earliest_hint)
 
 
-def _split_at_hint(ids: Sequence[int], read_hint: Callable[[], int | None]) -> tuple[list[int], list[int]]:
+def _split_at_hint(
+    list_ids: Callable[[], Sequence[int]], read_hint: Callable[[], int | None]
+) -> tuple[list[int], list[int]]:
     """Split ids into those below the hint, and those from the hint on.
 
     A hint that names no existing id is ignored: a fast-forward may leave such a hint.
     """
+    ids = list_ids()
     hint = read_hint() if ids else None
+    ignored = None
+    while hint is not None and hint not in ids and hint != ignored:
+        # An expiry may have written the hint after the ids were listed.
+        ignored, ids, hint = hint, list_ids(), read_hint()
     earliest = hint if hint is not None and hint in ids else 0
     return [i for i in ids if i < earliest], [i for i in ids if i >= earliest]
 
