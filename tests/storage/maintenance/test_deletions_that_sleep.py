@@ -1,5 +1,6 @@
-"""A process that deletes files sleeps between two of its calls, as a suspended machine does. Meanwhile others commit, and
-all snapshots that it knows of expire. When it goes on, it deletes nothing that a newer snapshot, a tag or a branch needs.
+"""A process that deletes files sleeps between two of its calls, as a suspended machine does. Meanwhile others commit,
+and all snapshots that it knows of expire. When it goes on, it deletes nothing that a newer snapshot, a tag or a branch
+needs.
 """
 
 from __future__ import annotations
