@@ -148,16 +148,23 @@ class Compare(_ColumnPredicate):
 
 @dataclass(frozen=True, slots=True)
 class IsIn(_ColumnPredicate):
-    """`column` is one of `values`. With a null in `values` it is true or null, never false, as in SQL and in Java."""
+    """`column` is one of `values`. With a null in `values` it is true or null, never false, as in SQL and in Java.
 
-    values: tuple[Any, ...]
+    values: many of them are an Arrow array, best of the column's type: then there is no object for each value
+    """
+
+    values: tuple[Any, ...] | pa.Array
 
     def value_set(self, schema: pa.Schema) -> pa.Array:
         """Return the values under the rules of `==`: 0.0 matches both zeros, NaN matches nothing."""
         own = self.values_in(schema)
         kind = own.type
-        given = [own.comparable("==", v) for v in self.values if v is not None]
-        values = pa.array([value for operator, value in given if operator == "=="], kind)  # no row equals the others
+        if isinstance(self.values, pa.Array) and self.values.type == kind and not pa.types.is_nested(kind):
+            values = self.values.drop_null()
+        else:
+            given = [own.comparable("==", v) for v in self.values if not _is_null(v)]
+            # no row equals a value with another operator
+            values = pa.array([value for operator, value in given if operator == "=="], kind)
         if not pa.types.is_floating(kind):
             return values
         zeros = pa.array([0.0, -0.0] if pc.any(pc.equal(values, 0.0)).as_py() else [], kind)
@@ -166,8 +173,13 @@ class IsIn(_ColumnPredicate):
     def expression(self, schema: pa.Schema) -> pc.Expression:
         own = self.values_in(schema).expression
         is_one = own.isin(self.value_set(schema))
-        is_known = is_one if None in self.values else own.is_valid()
+        is_known = is_one if self._has_null else own.is_valid()
         return pc.if_else(is_known, is_one, pa.scalar(None, pa.bool_()))  # with `isin` alone, ~ would match null
+
+    @property
+    def _has_null(self) -> bool:
+        values = self.values
+        return values.null_count > 0 if isinstance(values, pa.Array) else any(map(_is_null, values))
 
     def may_match(self, bounds: Bounds, schema: pa.Schema) -> Maybe | None:
         known = bounds(self.column)
@@ -176,10 +188,11 @@ class IsIn(_ColumnPredicate):
             return np.zeros(len(known.row_count), np.bool_)
         if self.is_of_part:
             return ~_all_null(known)
-        spans = [(value, value) for value in values]
         if len(values) > _LISTED_MAX:
             span = pc.min_max(values)
             spans = [(span["min"], span["max"])]
+        else:
+            spans = [(value, value) for value in values]
         inside = reduce(
             pc.or_kleene,
             [
@@ -188,6 +201,10 @@ class IsIn(_ColumnPredicate):
             ],
         )
         return _null_as_true(inside) & ~_all_null(known)
+
+
+def _is_null(value: Any) -> bool:
+    return value is None or (isinstance(value, pa.Scalar) and not value.is_valid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,7 +431,7 @@ class Column:
     def is_in(self, values: Iterable[Any]) -> IsIn:
         if isinstance(values, str | bytes) or not isinstance(values, Iterable):
             raise BadInput(f"{self}.is_in takes a list of values, not {shown(values)}; for one value write ==")
-        return IsIn(self._name, tuple(values), key=self._key)
+        return IsIn(self._name, values if isinstance(values, pa.Array) else tuple(values), key=self._key)
 
     def is_nan(self) -> IsNan:
         return IsNan(self._name, key=self._key)

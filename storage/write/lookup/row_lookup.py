@@ -7,7 +7,8 @@ levels, and merged once. It should be called for batches, not for each row.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from functools import reduce
 from itertools import chain
 from typing import Final
 
@@ -27,7 +28,6 @@ from tidelake.storage.model.schema.table_schema import KIND_FIELD, LEVEL_FIELD, 
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types import arrow_field
-from tidelake.storage.read.arrow_expressions import matching_rows
 from tidelake.storage.read.predicate import And, IsIn, IsNan, Or, Predicate
 from tidelake.storage.read.scan import TableScan
 from tidelake.storage.read.state_files import StateFiles
@@ -72,7 +72,7 @@ def lookup_rows_with(
     """
     merged = _matching(context, snapshot, keys, uncommitted)
     if not merged.num_rows or keys.num_columns == 1:
-        return merged  # the condition on one column is exact
+        return merged  # one column's values are exact
     codes, of_keys = _codes(keys, merged)
     return merged.filter(pa.array(np.isin(codes, of_keys)))
 
@@ -80,14 +80,13 @@ def lookup_rows_with(
 def _matching(
     context: TableContext, snapshot: Snapshot | None, keys: pa.RecordBatch, uncommitted: Iterable[pa.RecordBatch]
 ) -> pa.RecordBatch:
-    """Return the merged rows that fulfil the condition on these columns of the primary key."""
+    """Return the merged rows that have one of the values of each of these columns of the primary key."""
     names = context.schema.names
     target = pa.schema([field.with_nullable(True) for field in context.schema.arrow])
-    condition = _condition_on(keys)
-    expression = condition.expression(context.schema.arrow)
-    held = map(_on_level_0, uncommitted)
+    values = {name: pc.unique(keys.column(name)) for name in keys.schema.names}
+    committed = _committed(context, snapshot, And(tuple(_is_one_of(name, of) for name, of in values.items())))
     # batch by batch, because all batches together may be the whole table
-    parts = [matching_rows(batch, expression) for batch in chain(_committed(context, snapshot, condition), held)]
+    parts = [_with_one_of(batch, values) for batch in chain(committed, map(_on_level_0, uncommitted))]
     columns = [*names, SEQUENCE_COLUMN, KIND_COLUMN, LEVEL_COLUMN]
     versions = pa.Table.from_batches([part.select(columns) for part in parts]) if parts else None
     if versions is None or not versions.num_rows:
@@ -95,18 +94,18 @@ def _matching(
     return _merged(context, versions.combine_chunks().to_batches()[0]).select(names).cast(target)
 
 
-def _condition_on(keys: pa.RecordBatch) -> Predicate:
-    """Return a condition that matches all rows with these keys.
+def _with_one_of(batch: pa.RecordBatch, values: Mapping[str, pa.Array]) -> pa.RecordBatch:
+    """Return the rows that have one of these values in each of these columns.
 
-    With several key columns it matches other rows, too.
+    With several columns these are more rows than those with the keys.
     """
-    parts = tuple(_condition_on_column(name, keys.column(name)) for name in keys.schema.names)
-    return parts[0] if len(parts) == 1 else And(parts)
+    # kernels: a batch often has few rows, and an expression is prepared for each batch anew
+    return batch.filter(reduce(pc.and_, [pc.is_in(batch.column(name), value_set=of) for name, of in values.items()]))
 
 
-def _condition_on_column(name: str, values: pa.Array) -> Predicate:
-    """Return a condition that also matches NaN: in Java NaN is a normal key, but a filter's `is_in` can't match it."""
-    is_one = IsIn(name, tuple(pc.unique(values)))
+def _is_one_of(name: str, values: pa.Array) -> Predicate:
+    """Return a condition that skips files. It also matches NaN: in Java NaN is a key like others."""
+    is_one = IsIn(name, values)
     if pa.types.is_floating(values.type) and pc.any(pc.is_nan(values)).as_py():
         return Or((is_one, IsNan(name)))
     return is_one

@@ -149,9 +149,7 @@ def _among(name: str, values: pa.ChunkedArray) -> Predicate:
     distinct = pc.unique(values)
     if pa.types.is_boolean(distinct.type) or len(distinct) <= _KEYS_LISTED_MAX:
         return (
-            Or(tuple(Compare(name, "==", value) for value in distinct))
-            if len(distinct) < 3
-            else IsIn(name, tuple(distinct))
+            Or(tuple(Compare(name, "==", value) for value in distinct)) if len(distinct) < 3 else IsIn(name, distinct)
         )
     ends = pc.min_max(distinct)
     return And((Compare(name, ">=", ends["min"]), Compare(name, "<=", ends["max"])))

@@ -63,8 +63,11 @@ def simple_conditions(column: Column, random: Random) -> list[Condition]:
         found = None if row[name] is None else any(row[name] == value for value in some)
         return None if has_null and not found else found
 
+    given = pa.array([*some, *([None] if has_null else [])], column.arrow)
+    scalars = [value if value.is_valid else random.choice([value, None]) for value in given]
     found += [
-        (x.is_in([*(pa.scalar(value, column.arrow) for value in some), *([None] if has_null else [])]), is_in),
+        (x.is_in(scalars), is_in),
+        (x.is_in(given), is_in),
         (x.is_null(), lambda row: row[name] is None),
         (x.is_not_null(), lambda row: row[name] is not None),
     ]
