@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from tidelake.errors import CorruptFile
+from tidelake.errors import BadInput, CorruptFile
 from tidelake.storage.commit.expire.retained_states import (
     changelog_ids,
     changelog_list,
@@ -23,11 +23,11 @@ from tidelake.storage.commit.expire.retained_states import (
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.commit.manifests.manifest_store import ListFile, ManifestStore
 from tidelake.storage.commit.manifests.snapshot_files import delta_entries, live_entries
-from tidelake.storage.model.format import FileKind
+from tidelake.storage.model.format import DEFAULT_BRANCH, FileKind
 from tidelake.storage.model.paths import TablePaths
 from tidelake.storage.model.snapshots.change_history import ChangelogStore
 from tidelake.storage.model.snapshots.snapshot import Snapshot, SnapshotStore
-from tidelake.storage.model.snapshots.tags import tagged_snapshots
+from tidelake.storage.model.snapshots.tags import TagStore, tagged_snapshots
 from tidelake.storage.model.table import TableContext
 
 # A file's time comes from its writer's clock and time zone, a tag's time from its committer's clock.
@@ -300,8 +300,22 @@ class TaggedFiles:
         return self._metadata[state]
 
     def _raise_if_exists(self, tag: Snapshot, error: CorruptFile) -> None:
-        if tag in tagged_snapshots(self._context.io, self._paths):
-            raise error
+        tags = TagStore(self._context.io, self._paths)
+        for name in tags.names():
+            try:
+                is_one = tags.get(name) == tag
+            except BadInput:  # another process deleted it
+                continue
+            if is_one:
+                table = self._context.name.partition("$")[0]
+                if self._paths.branch != DEFAULT_BRANCH:
+                    table = f"'{table}$branch_{self._paths.branch}'"
+                raise CorruptFile(
+                    self._paths.tag(name),
+                    "a tag whose files are there",
+                    f"that one is lost ({error}). If the tag was created while its snapshot expired, by a process that "
+                    f"was killed, delete it: `tidelake table tag delete {table} {name}`",
+                ) from error
 
 
 def _state(tag: Snapshot) -> _State:

@@ -5,6 +5,7 @@ needs.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from uuid import uuid4
 
@@ -13,6 +14,7 @@ import pytest
 
 from tests.support.faulty_file_io import Call, Fault, FaultyFileIO
 from tidelake.catalog import Catalog
+from tidelake.errors import CorruptFile
 from tidelake.storage.catalog.filesystem import FileSystemCatalog
 from tidelake.storage.fileio.memory import MemoryFileIO
 from tidelake.storage.maintenance.orphans import clean_orphans
@@ -90,3 +92,23 @@ def sleeps(job: str, before_call: int) -> bool:
     assert table.scan().to_arrow()["k"].to_pylist() == [0, 1, 2, 3, 4, *late, 1000], slept
     assert table.scan(tag="tag0").to_arrow()["k"].to_pylist() == [0, 1000], slept
     return bool(slept)
+
+
+@pytest.mark.parametrize("branch", ["main", "side"])
+def test_a_tag_that_was_created_while_its_snapshot_expired_can_be_deleted(branch: str) -> None:
+    """Its creator was killed before it saw that. Until then expiry can't know what the tag keeps."""
+    fresh, table, io = a_table()
+    name = "d.t" if branch == "main" else "d.t$branch_side"
+    paths = table.context.paths.for_branch(branch)
+    late = table.snapshots()[0]
+    kept = io.inner.read(table.context.paths.snapshot(late.id))
+    write(table, 7)
+    write(table, 8)
+    table.expire()
+    io.inner.write(paths.tag("late"), kept)
+    write(table, 9)
+    with pytest.raises(CorruptFile, match=f"`tidelake table tag delete '?{re.escape(name)}'? late`"):
+        fresh.expire()
+    Catalog(FileSystemCatalog(io, table.location.removesuffix("/d.db/t"))).table(name).delete_tag("late")
+    fresh.expire()
+    assert inspect(table.context).problems == []
