@@ -1,4 +1,4 @@
-"""Seeds that failed once. They run with each `make test`."""
+"""Seeds that failed once. Three of them run with each `make test`, all with `make test-interop`."""
 
 from __future__ import annotations
 

@@ -23,6 +23,7 @@ def test_the_lake_of_a_seed_is_sound(seed: int) -> None:
     assert outcome.finding is None, f"python -m tests.simulation --seed {seed} --operations {OPERATIONS} --trace"
 
 
+@pytest.mark.exhaustive(kept=3)
 @pytest.mark.parametrize(("seed", "operations"), [pytest.param(s, n, id=found) for s, n, found in FAILED_ONCE])
 def test_a_seed_that_failed_once_is_sound(seed: int, operations: int) -> None:
     assert simulate(seed, operations).finding is None

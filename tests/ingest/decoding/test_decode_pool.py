@@ -282,6 +282,7 @@ async def test_processes_that_are_being_started_end_with_their_pool() -> None:
     assert await asyncio.to_thread(lambda: all(map(has_ended, started)))
 
 
+@pytest.mark.exhaustive(kept=1)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
 async def test_a_signal_for_all_processes_of_a_service_is_left_to_the_pipeline(number: signal.Signals) -> None:
     async with pool_of(FORMAT, Tables()) as pool:

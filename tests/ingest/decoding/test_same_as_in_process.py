@@ -13,6 +13,7 @@ from tests.ingest.decoding.pools import decoded_by, pool_of
 from tests.ingest.formats.debezium.changes import assert_same, batch_of
 from tests.ingest.formats.test_mutated_records import damaged, materials
 from tests.support.change_replay import recorded_batches, target_of
+from tests.support.levels import sample
 from tests.support.recorded_truth import RECORDED_TABLES, RecordedTable, format_options_for
 from tidelake.ingest.decoding import decode_pool
 from tidelake.ingest.formats.base import DecodedBatch, OpenedFormat, Target, TargetOf
@@ -95,7 +96,7 @@ def test_a_capture_is_decoded_alike(capture: str) -> None:
 @pytest.mark.parametrize("name", IN_PROCESSES)
 def test_damaged_records_of_a_format_are_decoded_alike(name: str) -> None:
     chance = random.Random(37)
-    for material in materials(name):
+    for material in sample(materials(name)):
         batches = [
             batch_of(
                 [damaged(chance.choice(material.records), material.records, chance) for _ in range(50)], 50 * number
