@@ -188,6 +188,7 @@ def test_the_versions_of_a_time_are_the_ordinary_table_of_that_time(
 # ---------------------------------------------------------------- kills
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("fault", [Fault.BEFORE, Fault.AFTER])
 def test_a_process_that_is_killed_at_any_call_leaves_no_version_out_and_none_twice(fault: Fault) -> None:
     first: list[Change] = [(key, time, time) for time in (2, 4, 6) for key in (1, 2)]
