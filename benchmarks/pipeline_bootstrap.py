@@ -56,7 +56,8 @@ def sections(plan: Plan) -> Iterator[PageSection]:
         samples |= {f"{producer}, {name}": one for name, one in found.items()}
     text = (
         f"Debezium's snapshot of {records:,} rows (JSON without schemas, {_PARTITIONS} partitions, keys in a random "
-        f"order) from a folder into an empty table with two buckets, by the code of `tidelake ingest run`. `{TIDELAKE}` "
+        "order) from a folder into an empty table with two buckets, by the code of `tidelake ingest run`. "
+        f"`{TIDELAKE}` "
         "has `bootstrap: {enabled: true}`. Its peer is the same pipeline without it: a checkpoint after 50 MiB of "
         "records, and a full compaction at the end, so that both tables have the same files. The clock includes "
         "reading and decoding, which take the same time in both."
