@@ -36,8 +36,8 @@ def attach(
     """Make each table of a warehouse a view of DuckDB, and return their names.
 
     A query reads only its columns, and only files and parts of files that may have matching rows, in bounded memory.
-    The tables are read-only. Each read sees the newest snapshot at that time; call it again for tables, columns and
-    types that are newer than the call.
+    The tables are read-only. Each query sees the newest snapshot of a table, and all its reads of this table the same
+    one. Call it again for tables, columns and types that are newer than the call.
 
     warehouse: its path or URI, or a catalog
     name: of a new database in memory that gets the views: `lake` for `select … from lake.shop.orders`. None: the

@@ -25,6 +25,8 @@ from tidelake.storage.base.arguments import check_text
 
 _BATCH_ROWS: Final = 65_536
 _READS: Final = frozenset({"SELECT", "EXPLAIN", "PRAGMA", "SET", "VARIABLE_SET", "RELATION"})
+_PIVOTS: Final = frozenset({"pivot", "pivot_wider", "select", "from", "with", "explain", "describe", "summarize"})
+"""How a reading statement begins that DuckDB divides: a PIVOT without IN asks for the values first."""
 _SETTINGS: Final = (
     "SET python_enable_replacements = false",  # otherwise a name of the query could be a Python variable
     "SET TimeZone = 'UTC'",
@@ -96,7 +98,7 @@ class Session:
             raise BadInput(f"the query can't be read: {error}") from None
         for statement in found:
             kind = str(statement.type).rpartition(".")[2]
-            if kind not in _READS:
+            if kind not in _READS and not (kind == "MULTI" and _first_word(statement.query) in _PIVOTS):
                 raise BadInput(
                     f"SQL in the terminal only reads, but this is {kind}: change tables with Python or the "
                     "commands for tables, and write results with --format and --output"
@@ -157,13 +159,28 @@ class Session:
             except TidelakeError:  # dropped: the statement says so if it names the table
                 self._connection.execute(f"DROP VIEW {quoted(database)}.{quoted(table)}")
                 del self._opened[database, table]
-        for name in self._connection.get_table_names(statement, qualified=True):
-            found = _NAME.match(name)
-            if found is None or found["third"]:
-                continue
-            database, table = _unquoted(found["first"]), _unquoted(found["second"])
-            if database not in ("information_schema", "pg_catalog"):
-                self._open(database, table)
+        for database, table in self._tables_of(statement):
+            self._open(database, table)
+
+    def _tables_of(self, statement: str) -> list[tuple[str, str]]:
+        """Return the tables of a statement.
+
+        DuckDB tells them without knowing any of their columns, so it fails if a name of a column must be resolved
+        (USING, NATURAL JOIN, UNPIVOT), and for the several statements of a PIVOT. Then they are those whose names are
+        in the text.
+        """
+        import duckdb
+
+        try:
+            named = self._connection.get_table_names(statement, qualified=True)
+        except duckdb.Error:
+            pairs = [(found["database"], found["table"]) for found in _TOKENS.finditer(statement) if found["table"]]
+            read = [(_unquoted(database), _unquoted(table)) for database, table in pairs]
+            known = set(self.names()) if read else set()
+            return [pair for pair in dict.fromkeys(read) if ".".join(pair).partition("@")[0].partition("$")[0] in known]
+        found_names = [found for name in named if (found := _NAME.match(name)) is not None and not found["third"]]
+        tables = [(_unquoted(found["first"]), _unquoted(found["second"])) for found in found_names]
+        return [pair for pair in tables if pair[0] not in ("information_schema", "pg_catalog")]
 
     def _open(self, database: str, table: str) -> None:
         """Make a view of a table, and another one if its columns have changed since."""
@@ -238,6 +255,10 @@ def _with_quoted_tables(text: str) -> str:
         return f"{quoted(_unquoted(found['database']))}.{quoted(table)}"
 
     return _TOKENS.sub(replaced, text)
+
+
+def _first_word(text: str) -> str:
+    return next((found["word"].lower() for found in _TOKENS.finditer(text) if found["word"]), "")
 
 
 def _unquoted(name: str) -> str:

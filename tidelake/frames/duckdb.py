@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tidelake.frames.dataset import Opened, ScanDataset
+from tidelake.frames.dataset import Opened
+from tidelake.frames.query_dataset import QueryDataset
 from tidelake.frames.readable import Readable, check_installed
 
 if TYPE_CHECKING:
@@ -26,14 +27,14 @@ def to_duckdb(scan: Readable, name: str, connection: duckdb.DuckDBPyConnection |
 
 def duckdb_dataset(
     schema: pa.Schema, opened: Callable[[], Readable], observed: Callable[[Readable], Readable] | None = None
-) -> ScanDataset:
-    """Return a dataset that DuckDB reads exactly.
+) -> QueryDataset:
+    """Return a dataset that DuckDB reads exactly, and a query in one state.
 
     DuckDB keeps times with a zone in microseconds, and would cut nanoseconds off without a word: such a value is an
     error, all others are cast.
     """
     held = pa.schema([field.with_type(_held(field.type)) for field in schema])
-    return ScanDataset(schema, opened, held, observed)
+    return QueryDataset(schema, opened, held, observed)
 
 
 def _held(kind: Any) -> pa.DataType:
