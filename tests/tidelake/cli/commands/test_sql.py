@@ -54,7 +54,7 @@ def lake(tmp_path: Path) -> Path:
         ("select count(*) as n from (unpivot (select status from shop.orders) on status)", [{"n": 30}]),
         ("pivot (select status from shop.orders@1) on status using count(*)", [{"new": 5, "paid": 5}]),
         (
-            "-- both\n with p as (pivot shop.orders on status using max(id) group by all) from p",
+            "-- both\n with p as (pivot shop.orders on status using max(id)) from p",
             [{"new": 29, "paid": 28}],
         ),
     ],
