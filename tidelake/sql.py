@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from tidelake.catalog import Catalog
 from tidelake.errors import BadInput, TidelakeError, UnsupportedFeature
-from tidelake.frames.duckdb import duckdb_dataset, quoted
+from tidelake.frames.duckdb import alike, duckdb_dataset, quoted
 from tidelake.frames.readable import Readable
 from tidelake.scan import Scan
 from tidelake.storage.base.arguments import check_text
@@ -82,7 +82,8 @@ class Session:
         self._connection = duckdb.connect(":memory:", config={"enable_external_access": "false"})
         for setting in _SETTINGS:
             self._connection.execute(setting)
-        self._opened: dict[tuple[str, str], pa.Schema] = {}  # the columns of the view
+        self._opened: list[tuple[str, str]] = []  # the views of the newest statement
+        self._queried: set[str] = set()
 
     def close(self) -> None:
         self._connection.close()
@@ -153,13 +154,16 @@ class Session:
     # ------------------------------------------------------------ tables
 
     def _open_tables(self, statement: str) -> None:
-        for database, table in list(self._opened):  # DuckDB does not name those that have a view
-            try:
-                self._open(database, table)
-            except TidelakeError:  # dropped: the statement says so if it names the table
-                self._connection.execute(f"DROP VIEW {quoted(database)}.{quoted(table)}")
-                del self._opened[database, table]
-        for database, table in self._tables_of(statement):
+        """Make views of the tables of a statement, and of no others."""
+        for database, table in self._opened:  # DuckDB does not name tables that have a view, nor those alike
+            self._connection.execute(f"DROP VIEW {quoted(database)}.{quoted(table)}")
+        self._opened.clear()
+        named = self._tables_of(statement)
+        if same := alike(f"{database}.{table}" for database, table in named):
+            raise BadInput(
+                f"DuckDB does not tell upper from lower case, so one statement can't read both {same[0]} and {same[1]}"
+            )
+        for database, table in named:
             self._open(database, table)
 
     def _tables_of(self, statement: str) -> list[tuple[str, str]]:
@@ -179,21 +183,24 @@ class Session:
             known = set(self.names()) if read else set()
             return [pair for pair in dict.fromkeys(read) if ".".join(pair).partition("@")[0].partition("$")[0] in known]
         found_names = [found for name in named if (found := _NAME.match(name)) is not None and not found["third"]]
-        tables = [(_unquoted(found["first"]), _unquoted(found["second"])) for found in found_names]
+        tables = dict.fromkeys((_unquoted(found["first"]), _unquoted(found["second"])) for found in found_names)
         return [pair for pair in tables if pair[0] not in ("information_schema", "pg_catalog")]
 
     def _open(self, database: str, table: str) -> None:
-        """Make a view of a table, and another one if its columns have changed since."""
+        """Make a view of a table."""
         opened = _OpenedTable.of(self.catalog, database, table)
         schema = opened().schema
-        if self._opened.get((database, table)) == schema:
-            return
+        try:
+            dataset = duckdb_dataset(schema, opened, self._observe)
+        except BadInput as error:
+            raise BadInput(f"{database}.{table} can't be read by SQL: {error}") from None
         source = f"tidelake {database}.{table}"
-        self._connection.register(source, duckdb_dataset(schema, opened, self._observe))
+        self._connection.register(source, dataset)
         path = f"{quoted(database)}.{quoted(table)}"
         self._connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(database)}")
-        self._connection.execute(f"CREATE OR REPLACE VIEW {path} AS SELECT * FROM temp.{quoted(source)}")
-        self._opened[database, table] = schema
+        self._connection.execute(f"CREATE VIEW {path} AS SELECT * FROM temp.{quoted(source)}")
+        self._opened.append((database, table))
+        self._queried.add(f"{database}.{table}")
 
     def _observe(self, scan: Readable) -> Readable:
         self._reads.append(scan)
@@ -275,8 +282,7 @@ def words_of(session: Session, names: Sequence[str]) -> list[str]:
     """Return the words that complete a query: tables, and the columns of those that were opened."""
     words = list(names)
     for name in names:
-        database, _, table = name.partition(".")
-        if (database, table) in session._opened:
+        if name in session._queried:
             with suppress(TidelakeError):
                 words += session.catalog.table(name).schema.names
     return words

@@ -308,6 +308,37 @@ def test_a_name_that_duckdb_has_is_refused(catalog: Catalog) -> None:
         tidelake.duckdb.attach(connection, catalog)
 
 
+def test_tables_and_columns_that_duckdb_can_t_tell_apart_are_never_read_for_one_another(catalog: Catalog) -> None:
+    """DuckDB compares names without their case: it would read `orders` for `ORDERS`, and column `id` for `ID`."""
+    shop = catalog.create_table("shop.ORDERS", SCHEMA)
+    shop.append([row(77)])
+    catalog.create_database("SHOP")
+    catalog.create_table("SHOP.other", SCHEMA).append([row(5)])
+    columns = pa.schema([("id", pa.int64()), ("ID", pa.string())])
+    both = catalog.create_table("shop.both", columns)
+    both.append([{"id": 1, "ID": "x"}])
+    connection = duckdb.connect()
+    with pytest.warns(UserWarning, match="upper from lower case") as warned:
+        assert tidelake.duckdb.attach(connection, catalog) == ["SHOP.other"]
+    assert [str(one.message).partition(" ")[0] for one in warned] == ["shop.ORDERS", "shop.both", "shop.orders"]
+    with pytest.raises(BadInput, match="column 'id' from 'ID'"):
+        both.scan().to_duckdb("both")
+    assert both.scan().select(["ID"]).to_duckdb("v").execute("from v").fetchall() == [("x",)]
+    session = Session(catalog)
+
+    def ids(query: str) -> list[Any]:
+        return [one for batch in session.run(query) or () for one in batch["id"].to_pylist()]
+
+    for _ in range(2):
+        assert ids('select id from shop."ORDERS"') == [77]
+        assert ids("select id from shop.orders where id = 3") == [3]
+        assert ids('select id from "SHOP".other') == [5]
+    with pytest.raises(BadInput, match=r"can't read both shop\.(orders|ORDERS) and"):
+        session.run('select * from shop.orders a, shop."ORDERS" b')
+    with pytest.raises(BadInput, match=r"shop\.both can't be read by SQL"):
+        session.run("select * from shop.both")
+
+
 @pytest.mark.filterwarnings("ignore:fetch_arrow_table:DeprecationWarning")  # of Ibis
 def test_ibis_works_over_attached_tables(catalog: Catalog) -> None:
     connection = duckdb.connect()
