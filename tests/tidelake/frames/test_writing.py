@@ -183,6 +183,17 @@ def test_a_merge_equals_nothing_to_a_null_and_compares_all_columns(key: tuple[st
     assert ((2, "old", 2.0) in found) is (not key)
 
 
+@pytest.mark.parametrize("call", ["append", "upsert", "overwrite", "merge"])
+def test_empty_chunks_of_a_stream_are_written_like_others(call: str, catalog: Catalog) -> None:
+    """A slice without rows comes from pandas and other exporters with an offset, and Arrow can't join it to another."""
+    table = merged(catalog, ("id",))
+    slices = {"id": pa.array([0, 7, 8]), "status": pa.array([None, "x", None]), "price": pa.array([None, None, 1.0])}
+    rows = pa.table({name: pa.chunked_array([a[1:1], a[1:]]) for name, a in slices.items()})
+    frame = rows.to_pandas(types_mapper=pd.ArrowDtype)
+    getattr(table, call)(frame, **({"on": ["id"]} if call == "merge" else {}))
+    assert [row for row in rows_of(table) if row[0] > 3] == [(7, "x", None), (8, None, 1.0)]
+
+
 def test_a_merge_of_many_keys_reads_their_range(catalog: Catalog) -> None:
     table = merged(catalog, ())
     table.merge(pa.table({"id": range(2, 3000), "status": ["new"] * 2998}), ["id"])
