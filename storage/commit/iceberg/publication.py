@@ -229,7 +229,9 @@ class IcebergPublication:
             inherited = Inheritance(old.table_uuid, old.last_column_id, old.next_row_id or 0)
         made = None if with_history or old is None else self._continued(old, snapshot)
         if made is None:
-            first = self._first_retained(snapshot) if with_history else snapshot
+            # the first commit of a table may be two snapshots: its rows, and their compaction
+            is_first = old is None and snapshot.id == FIRST_SNAPSHOT_ID + 1
+            first = self._first_retained(snapshot) if with_history or is_first else snapshot
             made = self._snapshots.first(first, inherited)
             if first != snapshot:
                 made = self._after(made, snapshot)

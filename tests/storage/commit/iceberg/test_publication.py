@@ -241,6 +241,20 @@ def test_a_writer_that_is_late_leaves_the_hint_to_the_newer_one(catalog: tidelak
     assert _ids(metadata) == [1, 2, 3]
 
 
+@pytest.mark.parametrize("options", [VERSION_3, {"changelog-producer": "lookup"}], ids=["vectors", "lookup"])
+def test_both_snapshots_of_the_first_commit_are_shown(
+    options: dict[str, str], catalog: tidelake.Catalog, metadata: Path
+) -> None:
+    """The second one is of the compaction."""
+    table = catalog.create_table("db.t", ROWS, primary_key=["id"], options={"bucket": "1", **OPTIONS, **options})
+    _append(table, 1)
+    table.create_tag("rows", snapshot=1)
+    shown = pyiceberg_table(metadata)
+    assert [snapshot.snapshot_id for snapshot in shown.snapshots()] == [1, 2]
+    assert {name: ref.snapshot_id for name, ref in shown.refs().items()} == {"main": 2, "rows": 1}
+    assert (_ids(metadata, snapshot_id=1), len(table.snapshots())) == ([], 2)
+
+
 def test_a_rollback_shows_the_older_rows_again(catalog: tidelake.Catalog, metadata: Path) -> None:
     table = catalog.create_table("db.t", ROWS, options=OPTIONS)
     for number in (1, 2, 3):
