@@ -6,6 +6,7 @@ Needs `tidelake[duckdb]`. For one table or one read, see `Scan.to_duckdb`.
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tidelake.catalog import Catalog, open_catalog
 from tidelake.errors import BadInput, TidelakeError
-from tidelake.frames.duckdb import duckdb_dataset, quoted
+from tidelake.frames.duckdb import duckdb_dataset, folded, quoted
 from tidelake.frames.readable import Readable, check_installed
 from tidelake.storage.base.arguments import checked_except
 
@@ -36,8 +37,8 @@ def attach(
     """Make each table of a warehouse a view of DuckDB, and return their names.
 
     A query reads only its columns, and only files and parts of files that may have matching rows, in bounded memory.
-    The tables are read-only. Each read sees the newest snapshot at that time; call it again for tables, columns and
-    types that are newer than the call.
+    The tables are read-only. Each query sees the newest snapshot of a table, and all its reads of this table the same
+    one. Call it again for tables, columns and types that are newer than the call.
 
     warehouse: its path or URI, or a catalog
     name: of a new database in memory that gets the views: `lake` for `select … from lake.shop.orders`. None: the
@@ -57,13 +58,17 @@ def attach(
     own = _views_database(connection, name)
     made = []
     try:
-        for database in catalog.list_databases() if databases is None else databases:
-            tables = catalog.list_tables(database)
+        found = {
+            database: catalog.list_tables(database)
+            for database in (catalog.list_databases() if databases is None else databases)
+        }
+        names = Counter(folded(f"{database}.{table}") for database, tables in found.items() for table in tables)
+        for database, tables in found.items():
             connection.execute(f"CREATE SCHEMA IF NOT EXISTS {_path(own, database)}")
-            views = [
-                table for table in tables if _attached(connection, own, _Newest(catalog, f"{database}.{table}", as_of))
-            ]
-            made += [".".join((*([name] if name else []), database, table)) for table in views]
+            for table in tables:
+                is_one = names[folded(f"{database}.{table}")] == 1
+                if _attached(connection, own, _Newest(catalog, f"{database}.{table}", as_of), is_one):
+                    made.append(".".join((*([name] if name else []), database, table)))
     except duckdb.CatalogException as error:
         raise BadInput(
             f"attach(): DuckDB can't make a view: {str(error).splitlines()[0]}. Attach the warehouse to a database of "
@@ -85,14 +90,20 @@ class _Newest:
         return opened.scan() if self.as_of is None else opened.scan(as_of=self.as_of)
 
 
-def _attached(connection: duckdb.DuckDBPyConnection, own: str, newest: _Newest) -> bool:
+def _attached(connection: duckdb.DuckDBPyConnection, own: str, newest: _Newest, is_one: bool) -> bool:
+    """Make the view of a table, unless it can't be read. is_one: whether DuckDB can tell it from all other tables."""
     try:
-        schema = newest().schema
+        if not is_one:
+            raise BadInput(
+                "DuckDB does not tell upper from lower case, so it can't tell this table from another one. "
+                "Make views of such tables with scan().to_duckdb(NAME)"
+            )
+        dataset = duckdb_dataset(newest().schema, newest)
     except TidelakeError as error:
-        warnings.warn(f"{newest.table} can't be read, and is no view of DuckDB: {error}", UserWarning, stacklevel=4)
+        warnings.warn(f"{newest.table} can't be read, and is no view of DuckDB: {error}", UserWarning, stacklevel=3)
         return False
     source = f"tidelake {own} {newest.table}"
-    connection.register(source, duckdb_dataset(schema, newest))
+    connection.register(source, dataset)
     database, _, table = newest.table.partition(".")
     connection.execute(f"CREATE OR REPLACE VIEW {_path(own, database, table)} AS SELECT * FROM temp.{quoted(source)}")
     return True

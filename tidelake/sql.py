@@ -18,13 +18,15 @@ import pyarrow as pa
 
 from tidelake.catalog import Catalog
 from tidelake.errors import BadInput, TidelakeError, UnsupportedFeature
-from tidelake.frames.duckdb import duckdb_dataset, quoted
+from tidelake.frames.duckdb import alike, duckdb_dataset, quoted
 from tidelake.frames.readable import Readable
 from tidelake.scan import Scan
 from tidelake.storage.base.arguments import check_text
 
 _BATCH_ROWS: Final = 65_536
 _READS: Final = frozenset({"SELECT", "EXPLAIN", "PRAGMA", "SET", "VARIABLE_SET", "RELATION"})
+_PIVOTS: Final = frozenset({"pivot", "pivot_wider", "select", "from", "with", "explain", "describe", "summarize"})
+"""How a reading statement begins that DuckDB divides: a PIVOT without IN asks for the values first."""
 _SETTINGS: Final = (
     "SET python_enable_replacements = false",  # otherwise a name of the query could be a Python variable
     "SET TimeZone = 'UTC'",
@@ -80,7 +82,8 @@ class Session:
         self._connection = duckdb.connect(":memory:", config={"enable_external_access": "false"})
         for setting in _SETTINGS:
             self._connection.execute(setting)
-        self._opened: dict[tuple[str, str], pa.Schema] = {}  # the columns of the view
+        self._opened: list[tuple[str, str]] = []  # the views of the newest statement
+        self._queried: set[str] = set()
 
     def close(self) -> None:
         self._connection.close()
@@ -96,7 +99,7 @@ class Session:
             raise BadInput(f"the query can't be read: {error}") from None
         for statement in found:
             kind = str(statement.type).rpartition(".")[2]
-            if kind not in _READS:
+            if kind not in _READS and not (kind == "MULTI" and _first_word(statement.query) in _PIVOTS):
                 raise BadInput(
                     f"SQL in the terminal only reads, but this is {kind}: change tables with Python or the "
                     "commands for tables, and write results with --format and --output"
@@ -151,32 +154,53 @@ class Session:
     # ------------------------------------------------------------ tables
 
     def _open_tables(self, statement: str) -> None:
-        for database, table in list(self._opened):  # DuckDB does not name those that have a view
-            try:
-                self._open(database, table)
-            except TidelakeError:  # dropped: the statement says so if it names the table
-                self._connection.execute(f"DROP VIEW {quoted(database)}.{quoted(table)}")
-                del self._opened[database, table]
-        for name in self._connection.get_table_names(statement, qualified=True):
-            found = _NAME.match(name)
-            if found is None or found["third"]:
-                continue
-            database, table = _unquoted(found["first"]), _unquoted(found["second"])
-            if database not in ("information_schema", "pg_catalog"):
-                self._open(database, table)
+        """Make views of the tables of a statement, and of no others."""
+        for database, table in self._opened:  # DuckDB does not name tables that have a view, nor those alike
+            self._connection.execute(f"DROP VIEW {quoted(database)}.{quoted(table)}")
+        self._opened.clear()
+        named = self._tables_of(statement)
+        if same := alike(f"{database}.{table}" for database, table in named):
+            raise BadInput(
+                f"DuckDB does not tell upper from lower case, so one statement can't read both {same[0]} and {same[1]}"
+            )
+        for database, table in named:
+            self._open(database, table)
+
+    def _tables_of(self, statement: str) -> list[tuple[str, str]]:
+        """Return the tables of a statement.
+
+        DuckDB tells them without knowing any of their columns, so it fails if a name of a column must be resolved
+        (USING, NATURAL JOIN, UNPIVOT), and for the several statements of a PIVOT. Then they are those whose names are
+        in the text.
+        """
+        import duckdb
+
+        try:
+            named = self._connection.get_table_names(statement, qualified=True)
+        except duckdb.Error:
+            pairs = [(found["database"], found["table"]) for found in _TOKENS.finditer(statement) if found["table"]]
+            read = [(_unquoted(database), _unquoted(table)) for database, table in pairs]
+            known = set(self.names()) if read else set()
+            return [pair for pair in dict.fromkeys(read) if ".".join(pair).partition("@")[0].partition("$")[0] in known]
+        found_names = [found for name in named if (found := _NAME.match(name)) is not None and not found["third"]]
+        tables = dict.fromkeys((_unquoted(found["first"]), _unquoted(found["second"])) for found in found_names)
+        return [pair for pair in tables if pair[0] not in ("information_schema", "pg_catalog")]
 
     def _open(self, database: str, table: str) -> None:
-        """Make a view of a table, and another one if its columns have changed since."""
+        """Make a view of a table."""
         opened = _OpenedTable.of(self.catalog, database, table)
         schema = opened().schema
-        if self._opened.get((database, table)) == schema:
-            return
+        try:
+            dataset = duckdb_dataset(schema, opened, self._observe)
+        except BadInput as error:
+            raise BadInput(f"{database}.{table} can't be read by SQL: {error}") from None
         source = f"tidelake {database}.{table}"
-        self._connection.register(source, duckdb_dataset(schema, opened, self._observe))
+        self._connection.register(source, dataset)
         path = f"{quoted(database)}.{quoted(table)}"
         self._connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(database)}")
-        self._connection.execute(f"CREATE OR REPLACE VIEW {path} AS SELECT * FROM temp.{quoted(source)}")
-        self._opened[database, table] = schema
+        self._connection.execute(f"CREATE VIEW {path} AS SELECT * FROM temp.{quoted(source)}")
+        self._opened.append((database, table))
+        self._queried.add(f"{database}.{table}")
 
     def _observe(self, scan: Readable) -> Readable:
         self._reads.append(scan)
@@ -240,6 +264,10 @@ def _with_quoted_tables(text: str) -> str:
     return _TOKENS.sub(replaced, text)
 
 
+def _first_word(text: str) -> str:
+    return next((found["word"].lower() for found in _TOKENS.finditer(text) if found["word"]), "")
+
+
 def _unquoted(name: str) -> str:
     return name[1:-1].replace('""', '"') if name.startswith('"') else name
 
@@ -254,8 +282,7 @@ def words_of(session: Session, names: Sequence[str]) -> list[str]:
     """Return the words that complete a query: tables, and the columns of those that were opened."""
     words = list(names)
     for name in names:
-        database, _, table = name.partition(".")
-        if (database, table) in session._opened:
+        if name in session._queried:
             with suppress(TidelakeError):
                 words += session.catalog.table(name).schema.names
     return words

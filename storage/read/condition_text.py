@@ -2,14 +2,16 @@
 
     either     := both { OR both }
     both       := one { AND one }
-    one        := NOT one | "(" either ")" | column test
-    test       := ("=" | "==" | "!=" | "<>" | "<" | "<=" | ">" | ">=") value
-                | IS [NOT] NULL | [NOT] IN "(" value { "," value } ")"
+    one        := NOT one | "(" either ")" | column [ test ] | value sign column
+    test       := sign value | IS [NOT] (NULL | TRUE | FALSE) | [NOT] IN "(" item { "," item } ")"
                 | [NOT] BETWEEN value AND value | [NOT] LIKE '%text_'
+    sign       := "=" | "==" | "!=" | "<>" | "<" | "<=" | ">" | ">="
+    item       := value | NULL
     column     := name { "." name } [ "[" 'key' "]" ]
     name       := word | "name" | `name`
     value      := 12 | -1.5 | 1e3 | 'it''s' | [DATE | TIME | TIMESTAMP] '2026-05-01' | TRUE | FALSE
 
+A column without a test is a BOOLEAN: `active` is `active != FALSE`. As in SQL, `x NOT IN (1, NULL)` is true of nothing.
 A value takes the type of its column: `day >= '2026-05-01'`. `m['key']` is the value of one key of a MAP, `address.city`
 a field of a ROW. In a LIKE pattern % is any text, _ any one character; a backslash before one of them, or before a
 backslash, takes it literally. Words in capitals may also be written in lower case.
@@ -69,6 +71,8 @@ _COMPARE: Final[dict[str, Callable[[Column, Any], Predicate]]] = {
     ">": lambda column, value: column > value,
     ">=": lambda column, value: column >= value,
 }
+
+_TURNED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 def parse_condition(text: str) -> Predicate:
@@ -147,10 +151,25 @@ class _Parser:
             self._expect(")")
             self._depth -= 1
             return inner
+        if self._is_value():
+            value = self._value()
+            sign = next((sign for sign in _COMPARE if self._take(sign)), None)
+            if sign is None:
+                raise self._error("expected = != < <= > or >= and a column after the value")
+            return _COMPARE[_TURNED.get(sign, sign)](self._column(), value)
+        return self._test(self._column())
+
+    def _is_value(self) -> bool:
+        token = self._peek()
+        is_typed = token.kind == "name" and str(token.value).lower() in _TYPED
+        is_truth = token.kind == "word" and token.value in ("true", "false")
+        return token.kind in ("number", "text") or is_truth or (is_typed and self._tokens[self._at + 1].kind == "text")
+
+    def _column(self) -> Column:
         if self._peek().kind != "name":
             raise self._error("expected a column")
         column = col(self._column_name())
-        return self._test(self._key_of(column) if self._take("[") else column)
+        return self._key_of(column) if self._take("[") else column
 
     def _column_name(self) -> str:
         """Return a name with the fields after it: `a.b`, `"a b".c`."""
@@ -174,19 +193,29 @@ class _Parser:
             if self._take(sign):
                 return compare(column, self._value())
         if self._take("is"):
-            is_negated = self._take("not")
-            self._expect("null")
-            return column.is_not_null() if is_negated else column.is_null()
+            return self._is_test(column)
+        if self._peek().kind == "end" or self._peek().value in ("and", "or", ")"):
+            return _is_true(column)
         is_negated = self._take("not")
         condition = self._set_test(column)
         return Not(condition) if is_negated else condition
 
+    def _is_test(self, column: Column) -> Predicate:
+        is_negated = self._take("not")
+        for word in ("true", "false"):
+            if self._take(word):
+                is_it = _is_true(column) if (word == "true") is not is_negated else column == False  # noqa: E712
+                return Or((is_it, column.is_null())) if is_negated else And((is_it, column.is_not_null()))
+        if not self._take("null"):
+            raise self._error("expected NULL, TRUE or FALSE")
+        return column.is_not_null() if is_negated else column.is_null()
+
     def _set_test(self, column: Column) -> Predicate:
         if self._take("in"):
             self._expect("(")
-            values = [self._value()]
+            values = [self._item()]
             while self._take(","):
-                values.append(self._value())
+                values.append(self._item())
             self._expect(")")
             return column.is_in(values)
         if self._take("between"):
@@ -196,6 +225,9 @@ class _Parser:
         if self._take("like"):
             return self._like(column)
         raise self._error("expected a comparison: = != < <= > >= IN, BETWEEN, LIKE or IS NULL")
+
+    def _item(self) -> Any:
+        return None if self._take("null") else self._value()
 
     def _value(self) -> Any:
         token = self._peek()
@@ -257,6 +289,11 @@ class _Parser:
 
     def _error_at(self, at: int, reason: str) -> BadInput:
         return BadInput(f"{self._what}: {reason}\n    {self._text}\n    {' ' * at}^")
+
+
+def _is_true(column: Column) -> Predicate:
+    """Return what SQL takes for a truth: a number is one unless it is 0."""
+    return column != False  # noqa: E712
 
 
 def _token(match: re.Match[str]) -> _Token:

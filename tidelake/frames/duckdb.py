@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from string import ascii_uppercase
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from tidelake.frames.dataset import Opened, ScanDataset
+from tidelake.errors import BadInput
+from tidelake.frames.dataset import Opened
+from tidelake.frames.query_dataset import QueryDataset
 from tidelake.frames.readable import Readable, check_installed
 
 if TYPE_CHECKING:
@@ -26,14 +29,20 @@ def to_duckdb(scan: Readable, name: str, connection: duckdb.DuckDBPyConnection |
 
 def duckdb_dataset(
     schema: pa.Schema, opened: Callable[[], Readable], observed: Callable[[Readable], Readable] | None = None
-) -> ScanDataset:
-    """Return a dataset that DuckDB reads exactly.
+) -> QueryDataset:
+    """Return a dataset that DuckDB reads exactly, and a query in one state.
 
     DuckDB keeps times with a zone in microseconds, and would cut nanoseconds off without a word: such a value is an
-    error, all others are cast.
+    error, all others are cast. Raises BadInput for two columns whose names differ only in upper and lower case: DuckDB
+    would read one for the other.
     """
+    if same := alike(schema.names):
+        raise BadInput(
+            f"DuckDB does not tell upper from lower case, so it can't tell the column {same[0]!r} from {same[1]!r}; "
+            "leave one out, as by scan().select(…).to_duckdb(…), or rename one"
+        )
     held = pa.schema([field.with_type(_held(field.type)) for field in schema])
-    return ScanDataset(schema, opened, held, observed)
+    return QueryDataset(schema, opened, held, observed)
 
 
 def _held(kind: Any) -> pa.DataType:
@@ -47,6 +56,24 @@ def _held(kind: Any) -> pa.DataType:
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(_held(field.type)) for field in kind])
     return kind
+
+
+def alike(names: Iterable[str]) -> tuple[str, str] | None:
+    """Return two names that are one for DuckDB, as they differ only in upper and lower case; None if there are none."""
+    seen: dict[str, str] = {}
+    for name in names:
+        other = seen.setdefault(folded(name), name)
+        if other != name:
+            return other, name
+    return None
+
+
+def folded(name: str) -> str:
+    """Return a name as DuckDB compares it: only ASCII letters have a case."""
+    return name.translate(_LOWER)
+
+
+_LOWER: Final = {ord(letter): ord(letter.lower()) for letter in ascii_uppercase}
 
 
 def quoted(name: str) -> str:

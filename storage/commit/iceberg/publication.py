@@ -1,7 +1,8 @@
 """Publishes the Iceberg metadata of a table after each of its snapshots.
 
 Steps for snapshot N, and what remains after a crash in each step
-    1. Find the newest metadata that shows a snapshot of the table's history, usually N-1.
+    1. Find the newest metadata that shows a snapshot of the table's history, usually N-1. After a rollback, it is
+       what the newest metadata shows of this history.
        *Crash: nothing remains.*
     2. Write the manifests and the manifest list of each snapshot after it, up to N. If a snapshot is missing, or there
        is no such metadata, begin anew with N alone.
@@ -226,16 +227,35 @@ class IcebergPublication:
             inherited = Inheritance(self._identity())
         else:
             inherited = Inheritance(old.table_uuid, old.last_column_id, old.next_row_id or 0)
-        first = self._first_retained(snapshot) if with_history else snapshot
-        made: IcebergMetadata | None = self._snapshots.first(first, inherited)
-        if made is not None and first != snapshot:
-            made = self._after(made, snapshot)
+        made = None if with_history or old is None else self._continued(old, snapshot)
+        if made is None:
+            # the first commit of a table may be two snapshots: its rows, and their compaction
+            is_first = old is None and snapshot.id == FIRST_SNAPSHOT_ID + 1
+            first = self._first_retained(snapshot) if with_history or is_first else snapshot
+            made = self._snapshots.first(first, inherited)
+            if first != snapshot:
+                made = self._after(made, snapshot)
         metadata = self._current(made or self._snapshots.first(snapshot, inherited))
         self._directory.write(metadata)
         self._directory.write_hint(snapshot.id)
         self._directory.delete_versions([version for version in versions if version != snapshot.id])
         if old is not None:
             self._expire(old.snapshots, metadata.snapshots)
+
+    def _continued(self, old: IcebergMetadata, snapshot: Snapshot) -> IcebergMetadata | None:
+        """Return metadata up to this snapshot from what old metadata shows of its history: the table was rolled back.
+
+        None if it shows nothing of it, or if a file is missing.
+        """
+        if old.format_version != self._options.iceberg_format_version or old.location != self._context.location:
+            return None
+        shown = [s for s in old.snapshots if s.id <= snapshot.id]
+        while shown and not ((own := self._context.snapshots.find(shown[-1].id)) and shown[-1].shows(own)):
+            shown.pop()
+        if not shown or self._is_damaged(shown):
+            return None
+        base = replace(old, snapshots=tuple(shown), current_schema_id=shown[-1].schema_id)
+        return base if base.current.shows(snapshot) else self._after(base, snapshot)
 
     def _identity(self) -> str:
         """Return the same identity each time, so that readers know the table again after its metadata was lost."""

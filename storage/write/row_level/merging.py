@@ -93,7 +93,9 @@ class MergeOperation:
         hints = AlterHints(schema, context.name, context.location)
         columns = []
         for name in rows.schema.names:
-            column = rows.column(name).combine_chunks()
+            given = rows.column(name)
+            filled = [chunk for chunk in given.chunks if len(chunk)]  # Arrow can't join empty ones of a C stream
+            column = pa.chunked_array(filled, given.type).combine_chunks()
             if isinstance(column, pa.ChunkedArray):
                 column = pa.concat_arrays(column.chunks)
             columns.append(convert_exactly(column, schema.by_name[name].type, ColumnLocation(hints, name)))

@@ -139,6 +139,22 @@ def test_all_digits_of_a_number_count(condition: str, is_kept: bool) -> None:
         ("day between DATE '1969-01-01' and date '2026-05-01'", [1, 2]),
         ("at < timestamp '2026-05-01 00:00:00+00:00' and ok = true", [1]),
         (" \t amount\n=\n5 ", [2]),
+        ("ok", [1, 4]),
+        ("not ok", [2]),
+        ("(ok) and amount > 1 or not (ok)", [2, 4]),
+        ("ok is true", [1, 4]),
+        ("ok is not true", [2, 3]),
+        ("ok is false", [2]),
+        ("ok is not false", [1, 3, 4]),
+        ("amount", [1, 2, 4]),
+        ("5 = amount", [2]),
+        ("2 < amount and 10 >= amount", [2, 4]),
+        ("'b' <= `odd name`", [2, 3]),
+        ("date '2026-05-01' > day", [1]),
+        ("true = ok", [1, 4]),
+        ("amount in (5, null)", [2]),
+        ("amount not in (5, null)", []),
+        ("not amount in (null)", []),
     ],
 )
 def test_a_condition_keeps_the_rows_that_sql_would(condition: str, rows: list[int]) -> None:
@@ -150,10 +166,12 @@ def test_a_condition_keeps_the_rows_that_sql_would(condition: str, rows: list[in
     [
         ("amount > ", "condition: expected a value\n    amount > \n            ^"),
         (
-            "amount",
-            "condition: expected a comparison: = != < <= > >= IN, BETWEEN, LIKE or IS NULL\n    amount\n          ^",
+            "amount 3",
+            "condition: expected a comparison: = != < <= > >= IN, BETWEEN, LIKE or IS NULL\n    amount 3\n           ^",
         ),
-        ("3 < amount", "condition: expected a column\n    3 < amount\n    ^"),
+        ("3 < 4", "condition: expected a column\n    3 < 4\n        ^"),
+        ("3", "condition: expected = != < <= > or >= and a column after the value\n    3\n     ^"),
+        ("ok is 5", "condition: expected NULL, TRUE or FALSE\n    ok is 5\n          ^"),
         (
             "status = new",
             "condition: expected a value; strings are written in single quotes\n    status = new\n             ^",

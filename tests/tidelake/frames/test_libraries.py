@@ -21,6 +21,7 @@ from tidelake import BadInput, Catalog, Scan, Table
 from tidelake.frames import dataset
 from tidelake.frames.dataset import Opened, ScanDataset
 from tidelake.frames.readable import Readable, check_installed
+from tidelake.sql import Session
 from tidelake.storage.files.reader import read_data_file
 from tidelake.storage.read import snapshot_reader
 
@@ -221,6 +222,77 @@ def test_attached_tables_are_views_of_their_newest_snapshot(catalog: Catalog, tm
         connection.execute("insert into shop.orders select * from shop.orders")
 
 
+TWO_READS: Final = {
+    "self join": "select a.price - b.price from shop.orders a join shop.orders b using (id) where id < 3",
+    "subqueries": "select (select sum(price) from shop.orders) - (select sum(price) from shop.orders where id >= 0)",
+    "a condition": "select id from shop.orders where id < 3 and price not in (select price from shop.orders)",
+    "a common table": "with x as (select max(price) m from shop.orders) "
+    "select m - (select max(price) from shop.orders) from x",
+    "a union": "select max(n) - min(n) from "
+    "(select count(*) n from shop.orders union all select count(*) from shop.orders)",
+    "except": "select id, price from shop.orders where id < 3 except select id, price from shop.orders where id < 3",
+    "a correlated subquery": "select 1 from shop.orders a where id < 3 and not exists "
+    "(select 1 from shop.orders b where b.id = a.id and b.price = a.price)",
+    "a prepared statement": "execute prepared",
+}
+
+
+@pytest.mark.parametrize("query", TWO_READS.values(), ids=TWO_READS.keys())
+@pytest.mark.parametrize("reader", ["attach", "sql"])
+def test_all_reads_of_a_query_see_one_snapshot(
+    catalog: Catalog, reader: str, query: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another writer commits before each read: a query that saw two states would find a difference."""
+    catalog.drop_table("shop.orders")
+    table = catalog.create_table("shop.orders", SCHEMA, primary_key=["id"], options={"bucket": "1"})
+    versions = iter(range(1, 1000))
+
+    def change() -> None:
+        version = next(versions)
+        table.append([{"id": i, "price": float(version)} for i in range(3)] + [{"id": 10 + version, "price": 0.0}])
+
+    change()
+    connection, session = duckdb.connect(), Session(catalog)
+    tidelake.duckdb.attach(connection, catalog)
+    connection.execute(f"prepare prepared as {TWO_READS['self join']}")
+    if reader == "sql" and query == "execute prepared":
+        query = TWO_READS["self join"]  # the session has no prepared statements
+
+    def run(text: str) -> list[Any]:
+        if reader == "attach":
+            return connection.execute(text).fetchall()
+        return [tuple(one.values()) for batch in session.run(text) or () for one in batch.to_pylist()]
+
+    scans = ScanDataset.scanner
+
+    def scanner(dataset: ScanDataset, *arguments: Any, **named: Any) -> Any:
+        change()
+        return scans(dataset, *arguments, **named)
+
+    monkeypatch.setattr(ScanDataset, "scanner", scanner)
+    for _ in range(2):
+        assert {value for row in run(query) for value in row} <= {0}
+        newest = run("select price from shop.orders where id = 1")
+        monkeypatch.setattr(ScanDataset, "scanner", scans)
+        assert newest < run("select price from shop.orders where id = 1"), "the next query sees the newest state"
+        monkeypatch.setattr(ScanDataset, "scanner", scanner)
+
+
+def test_a_query_that_fails_or_is_left_does_not_hold_its_snapshot(catalog: Catalog) -> None:
+    connection = duckdb.connect()
+    tidelake.duckdb.attach(connection, catalog)
+    kept = []
+    for left in ("select error(city) from shop.orders where id = 1", "select cast(city as int) from shop.orders"):
+        with pytest.raises(duckdb.Error) as error:
+            connection.execute(left).fetchall()
+        kept.append(error.value)
+    stream = connection.sql("select a.id from shop.orders a, shop.orders b").to_arrow_reader(2)
+    stream.read_next_batch()
+    del stream
+    catalog.table("shop.orders").append([row(100)])
+    assert connection.execute("select max(id) from shop.orders").fetchall() == [(100,)]
+
+
 def test_views_do_not_go_into_a_file_of_duckdb(catalog: Catalog, tmp_path: Path) -> None:
     with duckdb.connect(tmp_path / "own.duckdb") as connection:
         with pytest.raises(BadInput, match='pass name="lake"'):
@@ -234,6 +306,37 @@ def test_a_name_that_duckdb_has_is_refused(catalog: Catalog) -> None:
     connection.execute("create schema shop; create table shop.orders as select 1 a")
     with pytest.raises(BadInput, match="Attach the warehouse to a database of its own"):
         tidelake.duckdb.attach(connection, catalog)
+
+
+def test_tables_and_columns_that_duckdb_can_t_tell_apart_are_never_read_for_one_another(catalog: Catalog) -> None:
+    """DuckDB compares names without their case: it would read `orders` for `ORDERS`, and column `id` for `ID`."""
+    shop = catalog.create_table("shop.ORDERS", SCHEMA)
+    shop.append([row(77)])
+    catalog.create_database("SHOP")
+    catalog.create_table("SHOP.other", SCHEMA).append([row(5)])
+    columns = pa.schema([("id", pa.int64()), ("ID", pa.string())])
+    both = catalog.create_table("shop.both", columns)
+    both.append([{"id": 1, "ID": "x"}])
+    connection = duckdb.connect()
+    with pytest.warns(UserWarning, match="upper from lower case") as warned:
+        assert tidelake.duckdb.attach(connection, catalog) == ["SHOP.other"]
+    assert [str(one.message).partition(" ")[0] for one in warned] == ["shop.ORDERS", "shop.both", "shop.orders"]
+    with pytest.raises(BadInput, match="column 'id' from 'ID'"):
+        both.scan().to_duckdb("both")
+    assert both.scan().select(["ID"]).to_duckdb("v").execute("from v").fetchall() == [("x",)]
+    session = Session(catalog)
+
+    def ids(query: str) -> list[Any]:
+        return [one for batch in session.run(query) or () for one in batch["id"].to_pylist()]
+
+    for _ in range(2):
+        assert ids('select id from shop."ORDERS"') == [77]
+        assert ids("select id from shop.orders where id = 3") == [3]
+        assert ids('select id from "SHOP".other') == [5]
+    with pytest.raises(BadInput, match=r"can't read both shop\.(orders|ORDERS) and"):
+        session.run('select * from shop.orders a, shop."ORDERS" b')
+    with pytest.raises(BadInput, match=r"shop\.both can't be read by SQL"):
+        session.run("select * from shop.both")
 
 
 @pytest.mark.filterwarnings("ignore:fetch_arrow_table:DeprecationWarning")  # of Ibis

@@ -183,6 +183,21 @@ def test_a_merge_equals_nothing_to_a_null_and_compares_all_columns(key: tuple[st
     assert ((2, "old", 2.0) in found) is (not key)
 
 
+@pytest.mark.parametrize("call", ["append", "upsert", "overwrite", "merge"])
+def test_empty_chunks_of_a_stream_are_written_like_others(call: str, catalog: Catalog) -> None:
+    """An exporter may send a slice without rows, which begins within its buffers: Arrow can't join it to another."""
+    table = merged(catalog, ("id",))
+    slices = {"id": pa.array([0, 7, 8]), "status": pa.array([None, "x", None]), "price": pa.array([None, None, 1.0])}
+    rows = pa.table({name: pa.chunked_array([a[1:1], a[1:]]) for name, a in slices.items()})
+
+    class Exporter:
+        def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+            return rows.__arrow_c_stream__(requested_schema)
+
+    getattr(table, call)(Exporter(), **({"on": ["id"]} if call == "merge" else {}))
+    assert [row for row in rows_of(table) if row[0] > 3] == [(7, "x", None), (8, None, 1.0)]
+
+
 def test_a_merge_of_many_keys_reads_their_range(catalog: Catalog) -> None:
     table = merged(catalog, ())
     table.merge(pa.table({"id": range(2, 3000), "status": ["new"] * 2998}), ["id"])

@@ -20,6 +20,11 @@ from tidelake.storage.commit.iceberg.publication import IcebergPublication
 
 ROWS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
 OPTIONS = {"metadata.iceberg.storage": "table-location"}
+VERSION_3 = {
+    "metadata.iceberg.format-version": "3",
+    "deletion-vectors.bitmap64": "true",
+    "deletion-vectors.enabled": "true",
+}
 
 
 @pytest.fixture
@@ -236,6 +241,20 @@ def test_a_writer_that_is_late_leaves_the_hint_to_the_newer_one(catalog: tidelak
     assert _ids(metadata) == [1, 2, 3]
 
 
+@pytest.mark.parametrize("options", [VERSION_3, {"changelog-producer": "lookup"}], ids=["vectors", "lookup"])
+def test_both_snapshots_of_the_first_commit_are_shown(
+    options: dict[str, str], catalog: tidelake.Catalog, metadata: Path
+) -> None:
+    """The second one is of the compaction."""
+    table = catalog.create_table("db.t", ROWS, primary_key=["id"], options={"bucket": "1", **OPTIONS, **options})
+    _append(table, 1)
+    table.create_tag("rows", snapshot=1)
+    shown = pyiceberg_table(metadata)
+    assert [snapshot.snapshot_id for snapshot in shown.snapshots()] == [1, 2]
+    assert {name: ref.snapshot_id for name, ref in shown.refs().items()} == {"main": 2, "rows": 1}
+    assert (_ids(metadata, snapshot_id=1), len(table.snapshots())) == ([], 2)
+
+
 def test_a_rollback_shows_the_older_rows_again(catalog: tidelake.Catalog, metadata: Path) -> None:
     table = catalog.create_table("db.t", ROWS, options=OPTIONS)
     for number in (1, 2, 3):
@@ -246,6 +265,44 @@ def test_a_rollback_shows_the_older_rows_again(catalog: tidelake.Catalog, metada
     _append(catalog.table("db.t"), 9)
     assert _ids(metadata) == [1, 2, 9]
     assert pyiceberg_table(metadata).metadata.table_uuid == identity
+
+
+@pytest.mark.parametrize("later", ["append", "overwrite", "truncate", "alter", "delete"])
+@pytest.mark.parametrize("options", [{}, VERSION_3], ids=["format version 2", "deletion vectors"])
+def test_a_rollback_keeps_the_older_snapshots_and_their_tags(
+    options: dict[str, str], later: str, catalog: tidelake.Catalog, metadata: Path
+) -> None:
+    table = catalog.create_table("db.t", ROWS, options=OPTIONS | options)
+    _append(table, 1)
+    table.create_tag("first")
+    _append(table, 2)
+    _append(table, 3)
+    table.create_tag("third")
+    if later == "alter":
+        table = catalog.alter_table("db.t", [tidelake.AddColumn("n", "INT")])
+        _append(table, 4)
+    else:
+        changes: dict[str, Callable[[], object]] = {
+            "append": lambda: _append(table, 4),
+            "overwrite": lambda: table.overwrite([{"id": 4}]),
+            "truncate": table.truncate,
+            "delete": lambda: table.delete("id = 1"),
+        }
+        changes[later]()
+    for latest, tags in ((3, {"first": 1, "third": 3}), (2, {"first": 1})):
+        table.rollback(snapshot=latest)
+        assert _ids(metadata) == list(range(1, latest + 1))
+        shown = pyiceberg_table(metadata)
+        assert [snapshot.snapshot_id for snapshot in shown.snapshots()] == list(range(1, latest + 1))
+        assert {name: ref.snapshot_id for name, ref in shown.refs().items() if name != "main"} == tags
+        assert [_ids(metadata, snapshot_id=number) for number in range(1, latest + 1)] == [
+            list(range(1, number + 1)) for number in range(1, latest + 1)
+        ]
+    _append(catalog.table("db.t"), 9)
+    assert _ids(metadata) == [1, 2, 9]
+    assert _ids(metadata, snapshot_id=1) == [1]
+    left = {name for name in _files(metadata) - _named(metadata) if not name.endswith(".puffin")}  # are for `orphans`
+    assert left <= {"v2.metadata.json"}  # the one before
 
 
 def test_a_rollback_without_this_release_is_noticed_by_the_next_commit(

@@ -49,6 +49,14 @@ def lake(tmp_path: Path) -> Path:
         ("select 'shop.orders@5' as t, 1 as \"shop.orders$x\"", [{"t": "shop.orders@5", "shop.orders$x": 1}]),
         ("set threads = 1; from shop.orders@1 select min(id) as id", [{"id": 0}]),
         ("select 'x;y' as a; select 2 as a", [{"a": "x;y"}, {"a": 2}]),
+        ("select count(*) as n from shop.orders@1 join shop.orders b using (id)", [{"n": 10}]),
+        ("select count(*) as n from shop.orders a natural join shop.orders@'first' b", [{"n": 10}]),
+        ("select count(*) as n from (unpivot (select status from shop.orders) on status)", [{"n": 30}]),
+        ("pivot (select status from shop.orders@1) on status using count(*)", [{"new": 5, "paid": 5}]),
+        (
+            "-- both\n with p as (pivot shop.orders on status using max(id)) from p",
+            [{"new": 29, "paid": 28}],
+        ),
     ],
 )
 def test_a_query_reads_tables(query: str, rows: list[object], call: Call, lake: Path) -> None:
@@ -59,6 +67,9 @@ def test_a_query_reads_tables(query: str, rows: list[object], call: Call, lake: 
 @pytest.mark.parametrize(
     ("query", "says"),
     [
+        ("create table x as pivot shop.orders on status using count(*)", "only reads"),
+        ("select a.nope from shop.orders a join shop.orders b using (id)", "nope"),
+        ("select * from shop.nope a join shop.orders b using (id)", "nope does not exist"),
         ("insert into shop.orders values (1, 'x')", "only reads, but this is INSERT"),
         ("create table t as select 1", "only reads, but this is CREATE"),
         ("copy (select 1) to 'x.csv'", "only reads, but this is COPY"),
