@@ -93,6 +93,14 @@ class Shop:
         self.files += 1
         self.offset += len(changes)
 
+    def add_truncate(self) -> None:
+        value = {"op": "t", "before": None, "after": None, "source": {"db": "shop", "table": "orders"}}
+        record = {"topic": "shop", "partition": 0, "offset": self.offset, "timestamp_ms": 1_700_000_000_000}
+        text = json.dumps({**record, "key": None, "value": json.dumps(value)})
+        (self.path / "in" / f"{self.files:04}.jsonl").write_text(text + "\n")
+        self.files += 1
+        self.offset += 1
+
     def run(self) -> None:
         asyncio.run(build_pipeline(self.config).run())
 
@@ -299,6 +307,34 @@ def test_a_letter_stays_if_the_log_no_longer_holds_later_records(shop: Shop) -> 
     (report,) = shop.replay()
     assert "the log no longer has the later records" in report.remaining[0]["reason"]
     assert shop.rows() == {2: "2"}
+
+
+def test_a_letter_is_replayed_although_the_log_lacks_records_after_an_older_one(shop: Shop) -> None:
+    shop.add((1, BAD))
+    shop.add((5, 5))
+    shop.run()
+    shop.add((2, BAD), (3, 3))
+    shop.run()
+    shop.fix()
+    for name in ("0000", "0001"):
+        (shop.path / "in" / f"{name}.jsonl").unlink()
+    (report,) = shop.replay()
+    assert report.outcomes == {"replayed": 1}
+    assert [one["offset"] for one in report.remaining] == [0]
+    assert shop.rows() == {2: BAD, 3: "3", 5: "5"}
+
+
+@pytest.mark.parametrize("options", [{}, {"merge-engine": "aggregation", "fields.quantity.aggregate-function": "max"}])
+def test_a_letter_from_before_a_truncate_adds_no_row(tmp_path: Path, options: dict[str, str]) -> None:
+    shop = Shop(tmp_path, options=options)
+    shop.add((1, BAD), (2, 2))
+    shop.run()
+    shop.add_truncate()
+    shop.add((3, BAD))
+    shop.run()
+    shop.fix()
+    assert outcomes(shop.replay()) == {"replayed": 1, "superseded": 1}
+    assert shop.rows() == {3: BAD}
 
 
 @pytest.mark.parametrize("crash_at", ["_write", "_mark", "the last _mark"])
