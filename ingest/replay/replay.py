@@ -240,14 +240,14 @@ class DeadLetterReplay:
     ) -> LaterChanges:
         starts: dict[TopicPartition, int] = {}
         wanted: dict[str, set[Any]] = {}
-        for part, rows in ((part, rows) for part in decoded for rows in part.tables):
-            is_order_independent = self._tables[rows.target.name].is_order_independent
-            if is_order_independent and rows.target.keeps_deleted_rows:
-                continue  # not even a truncate matters
+        for part in decoded:
             partition, first = place_of(part.dead_letters[0])
-            starts[partition] = min(starts.get(partition, first + 1), first + 1)
-            keys = () if is_order_independent else keys_of(rows)
-            wanted.setdefault(rows.target.name, set()).update(keys)
+            for rows in part.tables:
+                is_order_independent = self._tables[rows.target.name].is_order_independent
+                if is_order_independent and rows.target.keeps_deleted_rows:
+                    continue  # not even a truncate matters
+                starts[partition] = min(starts.get(partition, first + 1), first + 1)
+                wanted.setdefault(rows.target.name, set()).update(() if is_order_independent else keys_of(rows))
         if not wanted:
             return LaterChanges()
         source = self._given_source or build_source(self._source_config, self._kept_headers)

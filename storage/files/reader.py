@@ -417,8 +417,8 @@ def _check_whole(whole: pa.Array, narrowed: pa.Array, stored: DataField, wanted:
         whole, back = (pc.if_else(pc.is_nan(values), None, values) for values in (whole, back))
     if pc.any(pc.or_(is_lost, pc.fill_null(pc.not_equal(back, whole), False))).as_py():
         raise BadInput(
-            f"column {wanted.name!r} was {wanted.type} when the table was opened, and is {stored.type} now, with values "
-            "that don't fit the old type. Open the table again"
+            f"column {wanted.name!r} was {wanted.type} when the table was opened, and is {stored.type} now, with "
+            "values that don't fit the old type. Open the table again"
         )
 
 

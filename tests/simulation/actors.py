@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 import tidelake
-from tests.simulation.auditor import DEAD_LETTERS, AuditedTable, Finding, Values, apply_change
+from tests.simulation.auditor import DEAD_LETTERS, AuditedTable, Finding, Values, apply_change, width_of
 from tests.simulation.event_loop import run_coroutine
-from tests.simulation.log import ORDERS, LogSource
+from tests.simulation.log import ORDERS, TOPIC, WIDTHS, LogSource, table_of
 from tests.simulation.scheduler import Process
 from tidelake.catalog import Catalog
+from tidelake.checkpoint.offsets import TopicPartition
 from tidelake.errors import (
     BadInput,
     CommitConflict,
@@ -30,6 +31,8 @@ from tidelake.errors import (
 from tidelake.ingest.config.config import parse_config
 from tidelake.ingest.pipeline.builder import build_pipeline
 from tidelake.ingest.pipeline.recovery_flags import parse_recovery_flags
+from tidelake.ingest.replay.replay import DeadLetterReplay
+from tidelake.ingest.settings import Config
 from tidelake.storage.catalog.filesystem import FileSystemCatalog
 from tidelake.storage.ddl.schema_changes import SchemaChange
 from tidelake.storage.fileio.base import FileIO
@@ -41,6 +44,7 @@ TOTALS: Final = "shop.totals"
 COLUMNS: Final = pa.schema(
     [pa.field("id", pa.int64(), nullable=False), pa.field("note", pa.string()), pa.field("n", pa.int64())]
 )
+NARROW_COLUMNS: Final = COLUMNS.set(2, pa.field("n", pa.int16()))  # of tables of the log, if it has large numbers
 USERS: Final = {"writer": "one", "second writer": "two"}
 _FIRST_WRITTEN_KEY: Final = 1_000  # the database's keys are below
 
@@ -51,6 +55,7 @@ source: {{type: change-log-folder, path: /unused}}
 checkpoint: {{interval_ms: {interval_ms}}}
 bootstrap: {bootstrap}
 errors: {errors}
+schema_evolution: {evolution}
 tables: [{tables}]
 """
 
@@ -94,8 +99,8 @@ def catalog_of(lake: Lake, io: FileIO) -> Catalog:
     return Catalog(FileSystemCatalog(io, lake.warehouse))
 
 
-def pipeline(lake: Lake, process: Process, io: FileIO) -> None:
-    """`tidelake ingest run`, until it is fenced or killed."""
+def config_of(lake: Lake) -> Config:
+    """The configuration of the pipeline."""
     errors = f"{{tolerance: all, dead_letters: {{table: {DEAD_LETTERS}}}}}" if lake.has_nonsense else "{}"
     names = lake.database.tables
     tables = ", ".join(f"{{name: {name}, match: {name.replace('shop.', 'public.')}}}" for name in names)
@@ -105,8 +110,14 @@ def pipeline(lake: Lake, process: Process, io: FileIO) -> None:
         errors=errors,
         tables=tables,
         bootstrap=lake.swarm.bootstrap,
+        evolution="{exclude: [alter.column.type]}" if lake.swarm.has_large_numbers else "{}",
     )
-    config = parse_config(text, "shop.yaml", (), {}, "shop")
+    return parse_config(text, "shop.yaml", (), {}, "shop")
+
+
+def pipeline(lake: Lake, process: Process, io: FileIO) -> None:
+    """`tidelake ingest run`, until it is fenced or killed."""
+    config, names = config_of(lake), lake.database.tables
     flags = parse_recovery_flags(sorted(lake.accepts_gap), [], [], names)
     source = lambda: LogSource(lake.log, lake.scheduler, lake.swarm.batch_records)  # noqa: E731
     built = build_pipeline(config, flags, io=io, open_source=source)
@@ -361,6 +372,47 @@ def rescale(lake: Lake, process: Process, io: FileIO) -> None:
             lake.rescales[table] = number = random.choice((1, 2, 3))
             catalog_of(lake, io).rescale_table(table, number)
             del lake.rescales[table]
+
+
+def replay(lake: Lake, process: Process, io: FileIO) -> None:
+    """An operator who widens the column that dead letters don't fit, and replays them. At the end, all of them."""
+    random, catalog = lake.scheduler.random, catalog_of(lake, io)
+    while True:
+        lake.pause(random.choice((5_000, 60_000)))
+        is_last = lake.is_ending and lake.has_read_all
+        for name in lake.database.tables:
+            width = WIDTHS.index(width_of(catalog.table(name).context))
+            if width + 1 < len(WIDTHS) and (is_last or random.random() < 0.5):
+                wider = WIDTHS[-1] if is_last else WIDTHS[width + 1]
+                catalog.alter_table(name, [tidelake.UpdateColumnType("n", wider)])
+        source = LogSource(lake.log, lake.scheduler, lake.swarm.batch_records)
+        work = DeadLetterReplay(config_of(lake), source, io)
+        try:
+            reports = run_coroutine(lake.scheduler, process, lake.kit.ThreadPoolExecutor(2, "asyncio"), work.run())
+        except PositionRefused as error:
+            _decide_interrupted(lake, catalog, int(str(error).partition("the replay ")[2].partition(" ")[0]))
+            continue
+        for outcome, letters in [pair for report in reports for pair in report.outcomes.items()]:
+            lake.covered[f"dead letters {outcome}"] += letters
+        if is_last:
+            lake.auditor.is_replayed = True
+            return
+        if lake.is_ending:
+            lake.scheduler.sleep(1_000_000_000)
+
+
+def _decide_interrupted(lake: Lake, catalog: Catalog, replay_id: int) -> None:
+    """Do what the message of a replay says whose snapshots have expired: the operator looks into the tables."""
+    lake.covered["interrupted replay, expired"] += 1
+    letters = catalog.table(DEAD_LETTERS)
+    mine = tidelake.col("replay_id") == replay_id
+    for row in letters.scan(filter=mine, columns=["id", "partition", "offset", "replayed_at"]).to_arrow().to_pylist():
+        change, _ = lake.log.partitions[TopicPartition(TOPIC, row["partition"])].too_large[row["offset"]]
+        this = tidelake.col("id") == row["id"]
+        if row["replayed_at"] is None and replay_id in lake.auditor.tables[table_of(change)].replays:
+            letters.delete(this)
+        elif row["replayed_at"] is None:
+            letters.update(this, {"replay_id": None})
 
 
 def follower_of(name: str) -> Callable[[Lake, Process, FileIO], None]:

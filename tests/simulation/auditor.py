@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-from tests.simulation.log import TOPIC, TRUNCATES, Log, table_of
+from tests.simulation.log import TOPIC, TRUNCATES, WIDTHS, Change, Log, table_of
 from tests.simulation.scheduler import Process, Scheduler
 from tests.simulation.store import ObjectStore, StoreClient
 from tidelake.checkpoint.epoch import EPOCH_PROPERTY
@@ -34,8 +34,10 @@ from tidelake.storage.model.table import TableContext
 from tidelake.table import Table
 
 DEAD_LETTERS: Final = "ops.failed"
+REPLAY_USER: Final = "shop.replay"
 Values: TypeAlias = tuple[Any, Any]  # note, n
 Rows: TypeAlias = dict[int, Values]
+Place: TypeAlias = tuple[str, TopicPartition, int]  # the topic's id, and an offset
 Merge: TypeAlias = Callable[[Values | None, Values], Values]
 
 
@@ -68,7 +70,8 @@ class AuditedTable:
     """A table, its truth, and what was found in each snapshot.
 
     has_log_rows: it has the rows of the database's log. engine: the model of its merge engine. planned: by commit user
-    and identifier, what a writer will commit: rows, and keys to delete (None instead of values).
+    and identifier, what a writer will commit: rows, and keys to delete (None instead of values). maybe: keys whose
+    newest change is a dead letter that a later run may have decoded, as a column is wider: what their rows may be.
     """
 
     name: str
@@ -86,6 +89,9 @@ class AuditedTable:
     is_fold_complete: bool = True
     rows_at: dict[int, Rows | None] = field(default_factory=dict)
     fold_at: dict[int, Rows] = field(default_factory=dict)
+    maybe: dict[int, list[Values | None]] = field(default_factory=dict)
+    replayed: dict[Place, None] = field(default_factory=dict)  # dead letters whose rows a replay has committed
+    replays: set[int] = field(default_factory=set)  # the identifiers of replays that committed
     truncated_at: set[int] = field(default_factory=set)  # snapshots whose changelog does not say that all rows are gone
     last_id: int = 0
     names_at: dict[int, frozenset[str]] = field(default_factory=dict)  # the files of the state
@@ -133,6 +139,7 @@ class Auditor:
         store.on_deleted = self._deleted
         store.on_late = self._written_late
         self.finding: Finding | None = None
+        self.is_replayed = False  # by the last replay, when nothing was written any more
 
     def add(self, table: AuditedTable) -> None:
         self.tables[table.name] = table
@@ -244,7 +251,7 @@ class Auditor:
         table.last_id = number
         context = self.context(table.name)
         snapshot = context.snapshots.get(number)
-        self._take_over(table, snapshot)
+        self._take_over(table, context, snapshot)
         files = live_entries(context, snapshot)
         table.names_at[number], table.change_names_at[number] = self._names(context, snapshot)
         manifests = context.shared(ManifestStore)
@@ -259,11 +266,12 @@ class Auditor:
             found = {row["id"]: (row["note"], row["n"]) for row in read}
             if len(found) != len(read):
                 self._fail(table, number, f"a key has two rows: {sorted(row['id'] for row in read)}")
+            self._settle(table, found)
             self._compare(table, number, "its rows", found, table.truth)
         table.rows_at[number] = found
         self._fold(table, context, snapshot, has_level_0)
 
-    def _take_over(self, table: AuditedTable, snapshot: Snapshot) -> None:
+    def _take_over(self, table: AuditedTable, context: TableContext, snapshot: Snapshot) -> None:
         """Learn what the snapshot must have brought."""
         user, identifier, number = snapshot.commit_user, snapshot.commit_identifier, snapshot.id
         if (text := snapshot.properties.get(EPOCH_PROPERTY)) is not None:
@@ -272,7 +280,12 @@ class Auditor:
                 self._fail(table, number, f"of epoch {epoch}, after one of epoch {table.epoch}")
             table.epoch = epoch
         if (position := snapshot.properties.get(POSITION_PROPERTY)) is not None:
-            self._follow(table, snapshot, position_from_text(position, table.name))
+            self._follow(table, context, snapshot, position_from_text(position, table.name))
+        if user == REPLAY_USER and snapshot.commit_kind is CommitKind.APPEND:
+            if identifier in table.replays:
+                self._fail(table, number, f"the replay {identifier} committed twice")
+            table.replays.add(identifier)
+            self._replay(table, identifier)
         if snapshot.commit_kind is CommitKind.APPEND and (user, identifier) in table.planned:
             if (user, identifier) in table.committed:
                 self._fail(table, number, f"{user} committed {identifier} twice")
@@ -283,7 +296,7 @@ class Auditor:
                 else:
                     table.written[key] = table.merge(table.written.get(key), values)
 
-    def _follow(self, table: AuditedTable, snapshot: Snapshot, position: SourcePosition) -> None:
+    def _follow(self, table: AuditedTable, context: TableContext, snapshot: Snapshot, position: SourcePosition) -> None:
         """Apply what the position has read since the one before."""
         topic_id = position.identity.topic_ids[TOPIC]
         is_accepted = position.accepted is not None and snapshot.commit_kind is not CommitKind.COMPACT
@@ -300,17 +313,62 @@ class Auditor:
                 reached = start
             elif not is_next or end < reached:
                 self._fail(table, snapshot.id, f"{name} from {start} to {end}, after {reached}")
-            for change in partition.changes[reached:end]:
+            dead = self._dead_letters(name, reached, end) if partition.too_large else {}
+            for offset, change in enumerate(partition.changes[reached:end], reached):
                 if change is None or table_of(change) != table.name:
                     continue
+                is_dead = offset in dead and (topic_id, name, offset) not in table.replayed
                 if change in TRUNCATES.values():
                     table.from_log.clear()
+                    table.maybe.clear()
                     table.truncated_at.add(snapshot.id)
-                elif change[1] is None:
-                    table.from_log.pop(change[0], None)
-                else:
-                    table.from_log[change[0]] = (change[1]["note"], change[1]["n"])
+                elif not is_dead:
+                    table.maybe.pop(change[0], None)
+                    _set(table.from_log, change[0], _values(change))
+                elif offset not in partition.too_large:
+                    self._fail(table, snapshot.id, f"{name}:{offset} can be decoded, and is a dead letter")
+                elif _can_hold(context, partition.too_large[offset][1]):
+                    # Too narrow when the dead letter was written: who wrote it may not be who committed.
+                    before = table.maybe.get(change[0], [table.from_log.get(change[0])])
+                    table.maybe[change[0]] = [*before, _values(change)]
             table.ends[name] = end
+
+    def _dead_letters(self, partition: TopicPartition, start: int, end: int) -> dict[int, int | None]:
+        """Return the offsets of dead letters of these records, each with its replay."""
+        if not self._catalog.table_exists(DEAD_LETTERS):
+            return {}
+        wanted = ["partition", "offset", "replay_id"]
+        rows = Table(self._catalog.load(DEAD_LETTERS)).scan(columns=wanted).to_arrow().to_pylist()
+        ours = [row for row in rows if row["partition"] == partition.partition and start <= row["offset"] < end]
+        return {row["offset"]: row["replay_id"] for row in ours}
+
+    def _replay(self, table: AuditedTable, replay_id: int) -> None:
+        """Take the rows of a replay, except those of keys with newer rows."""
+        for name, partition in self._log.topics[table.topic_id or self._log.topic_id].items():
+            dead = self._dead_letters(name, 0, len(partition.records))
+            chosen = [offset for offset, replay in sorted(dead.items()) if replay == replay_id]
+            for offset in chosen:
+                change, _ = partition.too_large[offset]
+                if table_of(change) != table.name:
+                    continue
+                reached = table.ends.get(name, 0)
+                later = {
+                    at
+                    for at, other in enumerate(partition.changes)
+                    if at > offset and other is not None and (other[0] == change[0] or _truncates(other, table.name))
+                }
+                replayed = {at for at in later if (table.topic_id, name, at) in table.replayed}
+                if not any(at in replayed or (at < reached and at not in dead) for at in later):
+                    table.maybe.pop(change[0], None)
+                    _set(table.from_log, change[0], _values(change))
+                table.replayed[table.topic_id, name, offset] = None
+
+    def _settle(self, table: AuditedTable, found: Rows) -> None:
+        """Learn which of the dead letters were decoded by a later run."""
+        for key, values in table.maybe.items():
+            if found.get(key) in values:
+                _set(table.from_log, key, found.get(key))
+        table.maybe.clear()
 
     def _names(self, context: TableContext, snapshot: Snapshot) -> tuple[frozenset[str], frozenset[str]]:
         """Return the names of the files that the snapshot needs, and of those that its changelog needs."""
@@ -345,6 +403,7 @@ class Auditor:
             not has_level_0 if table.producer == "lookup" else _is_fully_compacted(context, snapshot)
         )
         if is_complete:
+            self._settle(table, copy)
             self._compare(table, number, "the sum of its changelog", copy, table.truth)
 
     def _compare(self, table: AuditedTable, number: int, what: str, found: Rows, truth: Rows) -> None:
@@ -375,8 +434,24 @@ class Auditor:
         }
         if missing := expected - set(found):
             raise Finding(f"{name}: records {sorted(missing)} are neither in a table nor here")
+        self._check_replayed(ends, topic_id)
         if len(self._log.topics) == 1 and len(set(found)) != len(found):
             raise Finding(f"{name}: records are here twice: {found}")
+
+    def _check_replayed(self, ends: Mapping[TopicPartition, int], topic_id: str) -> None:
+        """Check that the last replay has left only what nobody can decode, or what it may not decide."""
+        if not self.is_replayed or not self._catalog.table_exists(DEAD_LETTERS):
+            return
+        rows = Table(self._catalog.load(DEAD_LETTERS)).scan(columns=["partition", "offset", "replayed_at"])
+        for row in rows.to_arrow().to_pylist():
+            name = TopicPartition(TOPIC, row["partition"])
+            partition = self._log.topics[topic_id][name]
+            is_decidable = row["offset"] in partition.too_large
+            if is_decidable and row["offset"] + 1 < partition.first:
+                continue  # retention may have deleted newer rows of its key
+            if (row["replayed_at"] is None) == is_decidable:
+                what = "was not replayed" if is_decidable else "was replayed, and nobody can decode it"
+                raise Finding(f"{DEAD_LETTERS}: the record {row['partition']}:{row['offset']} {what}")
 
     def check_nothing_unreferenced(self, table: AuditedTable) -> None:
         """Check a table whose orphans were removed: only what a snapshot, a tag or a branch names is there."""
@@ -407,6 +482,32 @@ class Auditor:
         missing = table.planned.keys() - table.committed.keys()
         if missing:
             raise Finding(f"{table.name}: {sorted(missing)[:3]} were never committed")
+
+
+def _values(change: Change) -> Values | None:
+    row = change[1]
+    return None if row is None else (row["note"], row["n"])
+
+
+def _set(rows: Rows, key: int, values: Values | None) -> None:
+    if values is None:
+        rows.pop(key, None)
+    else:
+        rows[key] = values
+
+
+def _truncates(change: Change, table: str) -> bool:
+    return change in TRUNCATES.values() and table_of(change) == table
+
+
+def width_of(context: TableContext) -> str:
+    """Return the type of the table's number."""
+    (field_,) = [one for one in context.schema.fields if one.name == "n"]
+    return str(field_.type).partition(" ")[0]
+
+
+def _can_hold(context: TableContext, width: str) -> bool:
+    return WIDTHS.index(width) <= WIDTHS.index(width_of(context))
 
 
 def _branch_of(rest: str) -> str | None:

@@ -45,6 +45,7 @@ _ACTORS: Final[dict[str, Actor]] = {
     "follower": actors.follower_of("follower-orders"),
     "second follower": actors.follower_of("follower-totals"),
     "reader": actors.reader,
+    "replay": actors.replay,
 }
 _OTHER_NUMBER: Final = re.compile(r"([\w.]+): option bucket = (\d+), but files of this partition")
 _RESTART_MS: Final = (10, 1_000, 20_000)
@@ -95,6 +96,10 @@ class Lake:
             tables,
             keys_move="keys move" in events,
             leaves_out_values="values are left out" in events,
+            has_large_numbers=swarm.has_large_numbers,
+            have_input_changelog=frozenset(
+                name for name in tables if swarm.options[name]["changelog-producer"] == "input"
+            ),
         )
         self.auditor = Auditor(scheduler, self.store, self.warehouse, self.log)
         self.is_ending = False
@@ -115,7 +120,7 @@ class Lake:
     @property
     def has_nonsense(self) -> bool:
         """Whether some records can't be decoded: the pipeline is configured to keep them apart."""
-        return "nonsense" in self.swarm.source_events
+        return "nonsense" in self.swarm.source_events or self.swarm.has_large_numbers
 
     @property
     def operations(self) -> int:
@@ -205,13 +210,17 @@ class Lake:
         whether rows are there.
         """
         if role == "pipeline":
-            return not self._is_read()
+            return not self.has_read_all
+        if role == "replay":
+            return not self.auditor.is_replayed
         if role == "rescale":
             return bool(self.rescales)
         user = actors.USERS.get(role)
         return any(progress[1] for (one, _), progress in self.writers.items() if one == user)
 
-    def _is_read(self) -> bool:
+    @property
+    def has_read_all(self) -> bool:
+        """Whether the tables have all rows of the log, and nothing comes into it any more."""
         is_written = all(thread.name not in ("database", "connector") for thread in self.world.threads)
         tables = [self.auditor.tables[name] for name in self.database.tables]
         return is_written and all(self.log.is_read(table.name, table.topic_id, table.ends) for table in tables)
@@ -264,7 +273,9 @@ class Lake:
             catalog = Catalog(FileSystemCatalog(io, self.warehouse))
             catalog.create_database("shop")
             for name, options in self.swarm.options.items():
-                catalog.create_table(name, actors.COLUMNS, primary_key=["id"], options=options)
+                is_narrow = self.swarm.has_large_numbers and name in self.database.tables
+                columns = actors.NARROW_COLUMNS if is_narrow else actors.COLUMNS
+                catalog.create_table(name, columns, primary_key=["id"], options=options)
 
         for name in self.database.tables:
             self.auditor.add(AuditedTable(name, self.swarm.options[name], newest, has_log_rows=True))
@@ -315,7 +326,7 @@ class Lake:
         def is_quiet() -> bool:
             if self.auditor.finding is not None:
                 return True
-            if self._is_read() and not self.store.late:
+            if self.has_read_all and not self.store.late:
                 for stop in list(self.stops.values()):
                     stop()
                 self.stops.clear()
@@ -323,7 +334,7 @@ class Lake:
 
         if not scheduler.run(is_quiet, limit_ns) and scheduler.failure is None:
             left = [process.name for alive in self._alive.values() for process in alive]
-            raise Finding(f"a day after the last fault these still run: {left}, read: {self._is_read()}")
+            raise Finding(f"a day after the last fault these still run: {left}, read: {self.has_read_all}")
         self._raise()
         for name in self.swarm.options:
             table = self.auditor.tables[name]
