@@ -135,11 +135,11 @@ class DeadLetterReplay:
         for replay_id in sorted({one["replay_id"] for one in waiting if one["replay_id"] is not None}):
             dead_letters = [one for one in waiting if one["replay_id"] == replay_id]
             await asyncio.to_thread(self._check_known, replay_id)
-            reports.append(await self._replay(dead_letters, waiting, replay_id, is_dry=is_dry))
+            reports.append(await self._replay(dead_letters, replay_id, is_dry=is_dry))
         chosen = await asyncio.to_thread(self._read_waiting, where)
         chosen = [one for one in chosen if one["replay_id"] is None]
         if chosen:
-            reports.append(await self._replay(chosen, waiting, None, is_dry=is_dry))
+            reports.append(await self._replay(chosen, None, is_dry=is_dry))
         return reports
 
     def _read_waiting(self, where: Predicate | Any) -> list[DeadLetter]:
@@ -175,12 +175,12 @@ class DeadLetterReplay:
                     ],
                 )
 
-    async def _replay(
-        self, dead_letters: Sequence[DeadLetter], waiting: Sequence[DeadLetter], replay_id: int | None, *, is_dry: bool
-    ) -> ReplayReport:
+    async def _replay(self, dead_letters: Sequence[DeadLetter], replay_id: int | None, *, is_dry: bool) -> ReplayReport:
         decoded = await asyncio.to_thread(self._decoded, dead_letters)
         for attempt in count(1):
             newest = await asyncio.to_thread(self._own_states)
+            # Only now: all dead letters before the tables' positions are there, also those of this moment.
+            waiting = await asyncio.to_thread(self._read_waiting, None)
             later = await self._later_changes(decoded, waiting, newest)
             plan = plan_replay(decoded, self._tables, later)
             if is_dry:

@@ -45,7 +45,7 @@ COLUMNS: Final = pa.schema(
     [pa.field("id", pa.int64(), nullable=False), pa.field("note", pa.string()), pa.field("n", pa.int64())]
 )
 NARROW_COLUMNS: Final = COLUMNS.set(2, pa.field("n", pa.int16()))  # of tables of the log, if it has large numbers
-USERS: Final = {"writer": "one", "second writer": "two"}
+USERS: Final = {"writer": "one", "second writer": "two", "branch writer": "branch"}
 _FIRST_WRITTEN_KEY: Final = 1_000  # the database's keys are below
 
 CONFIG: Final = """
@@ -203,50 +203,70 @@ def connector(lake: Lake) -> None:
 def writer_of(user: str, table: str) -> Callable[[Lake, Process, FileIO], None]:
     """A program that commits rows with its own user, and repeats what it does not know to be committed."""
 
-    def write(lake: Lake, process: Process, io: FileIO) -> None:
-        audited, random = lake.auditor.tables[table], lake.scheduler.random
-        progress = lake.writers.setdefault((user, table), [0, False])  # identifier, whether it is planned
-        # A commit can be repeated until its snapshot expires.
-        progress[1] = progress[1] and not audited.is_forgotten(user, progress[0])
-        writer = catalog_of(lake, io).table(table).writer(commit_user=user)
-        try:
-            while not lake.is_ending or progress[1]:
-                if not progress[1]:
-                    lake.pause(random.choice((50, 2_000, 20_000)))
-                    if lake.is_ending:
-                        break
-                    progress[0] += 1
-                    audited.planned[user, progress[0]] = _some_rows(lake, audited)
-                    progress[1] = True
-                identifier = progress[0]
-                rows = audited.planned[user, identifier]
-                if random.random() < 0.2 and len(rows) > 1:
-                    writer.write(_arrow(rows[:1]))
-                    lake.pause(random.randrange(1_000))
-                    writer.write(_arrow(rows[1:]))
-                else:
-                    writer.write(_arrow(rows))
-                while True:
-                    try:
-                        if writer.commit(identifier) is None and audited.is_forgotten(user, identifier):
-                            # Committed before, and expired: its own files can't be told from those any more, and stay.
-                            lake.store.disturbed.add(process.name)
-                        break
-                    except CommitOutcomeUnknown:
-                        lake.covered["unknown outcome, writer"] += 1
-                        lake.store.disturbed.add(process.name)  # nothing is deleted then
-                        lake.pause(random.choice((100, 5_000)))
-                lake.scheduler.yield_now()  # the auditor may not have looked yet
-                if (user, identifier) not in audited.committed:
-                    raise Finding(f"{table}: {user} was told that {identifier} is committed, and it is not")
-                progress[1] = False
-                lake.records += len(rows)
-                if random.random() < 0.2:
-                    return  # and open the table anew
-        finally:
-            writer.close()
+    return lambda lake, process, io: _write(lake, process, io, user, table, lake.auditor.tables[table])
 
-    return write
+
+def branch_writer(lake: Lake, process: Process, io: FileIO) -> None:
+    """A program that writes to a branch of the table that the others write, compacts it and expires its snapshots."""
+    random, main = lake.scheduler.random, lake.auditor.tables[TOTALS]
+    while not lake.is_ending or any(lake.is_planned("branch", one.name) for one in main.branches.values()):
+        lake.pause(random.choice((500, 10_000)))
+        settled = {name: one for name, one in main.branches.items() if one.is_settled}
+        unfinished = [name for name, one in settled.items() if lake.is_planned("branch", one.name)]
+        if not settled or (lake.is_ending and not unfinished):
+            continue
+        name = random.choice(unfinished or list(settled))
+        lake.branch_writers[process] = name
+        _write(lake, process, io, "branch", settled[name].name, settled[name])
+        if random.random() < 0.3:
+            catalog_of(lake, io).table(settled[name].name).compact(full=random.random() < 0.5)
+        if random.random() < 0.3:
+            catalog_of(lake, io).table(settled[name].name).expire(retain_min=1, retain_max=2, retain_ms=1)
+        del lake.branch_writers[process]
+
+
+def _write(lake: Lake, process: Process, io: FileIO, user: str, table: str, audited: AuditedTable) -> None:
+    random = lake.scheduler.random
+    progress = lake.writers.setdefault((user, table), [0, False])  # identifier, whether it is planned
+    # A commit can be repeated until its snapshot expires.
+    progress[1] = progress[1] and not audited.is_forgotten(user, progress[0])
+    writer = catalog_of(lake, io).table(table).writer(commit_user=user)
+    try:
+        while not lake.is_ending or progress[1]:
+            if not progress[1]:
+                lake.pause(random.choice((50, 2_000, 20_000)))
+                if lake.is_ending:
+                    break
+                progress[0] += 1
+                audited.planned[user, progress[0]] = _some_rows(lake, audited)
+                progress[1] = True
+            identifier = progress[0]
+            rows = audited.planned[user, identifier]
+            if random.random() < 0.2 and len(rows) > 1:
+                writer.write(_arrow(rows[:1]))
+                lake.pause(random.randrange(1_000))
+                writer.write(_arrow(rows[1:]))
+            else:
+                writer.write(_arrow(rows))
+            while True:
+                try:
+                    if writer.commit(identifier) is None and audited.is_forgotten(user, identifier):
+                        # Committed before, and expired: its own files can't be told from those any more, and stay.
+                        lake.store.disturbed.add(process.name)
+                    break
+                except CommitOutcomeUnknown:
+                    lake.covered["unknown outcome, writer"] += 1
+                    lake.store.disturbed.add(process.name)  # nothing is deleted then
+                    lake.pause(random.choice((100, 5_000)))
+            lake.scheduler.yield_now()  # the auditor may not have looked yet
+            if (user, identifier) not in audited.committed:
+                raise Finding(f"{table}: {user} was told that {identifier} is committed, and it is not")
+            progress[1] = False
+            lake.records += len(rows)
+            if random.random() < 0.2:
+                return  # and open the table anew
+    finally:
+        writer.close()
 
 
 def _some_rows(lake: Lake, table: AuditedTable) -> list[tuple[int, Values | None]]:
@@ -327,12 +347,23 @@ def branches(lake: Lake, process: Process, io: FileIO) -> None:
     while not lake.is_ending:
         lake.pause(random.choice((1_000, 30_000)))
         table = catalog_of(lake, io).table(_any_table(lake))
-        present = sorted(table.branches())
+        audited = lake.auditor.tables[table.name].branches
+        written = {name for writer, name in lake.branch_writers.items() if not writer.is_dead}
+        # Its writers are stopped first, and know what they have committed.
+        in_use = {n for n, one in audited.items() if n in written or lake.is_planned("branch", one.name)}
+        present = sorted(set(table.branches()) - in_use)
         if present and random.random() < 0.5:
-            table.delete_branch(random.choice(present))
+            name = random.choice(present)
+            if name in audited:
+                audited[name].is_settled = False
+            table.delete_branch(name)
         elif (latest := table.context.snapshots.latest_id()) is not None:
             lake.values += 1
-            table.create_branch(f"branch{lake.values}", snapshot=latest)
+            name = f"branch{lake.values}"
+            table.create_branch(name, snapshot=latest)
+            lake.scheduler.yield_now()  # the auditor may not have looked yet
+            if name in lake.auditor.tables[table.name].branches:
+                lake.auditor.tables[table.name].branches[name].is_settled = True
 
 
 def alterer(lake: Lake, process: Process, io: FileIO) -> None:

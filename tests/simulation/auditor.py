@@ -7,6 +7,7 @@ merged in the order of the snapshots by a naive model of the table's merge engin
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -34,6 +35,7 @@ from tidelake.storage.model.table import TableContext
 from tidelake.table import Table
 
 DEAD_LETTERS: Final = "ops.failed"
+_BRANCH_SNAPSHOT: Final = re.compile(r"branch/branch-([^/]+)/snapshot/snapshot-(\d+)")
 REPLAY_USER: Final = "shop.replay"
 Values: TypeAlias = tuple[Any, Any]  # note, n
 Rows: TypeAlias = dict[int, Values]
@@ -72,6 +74,7 @@ class AuditedTable:
     has_log_rows: it has the rows of the database's log. engine: the model of its merge engine. planned: by commit user
     and identifier, what a writer will commit: rows, and keys to delete (None instead of values). maybe: keys whose
     newest change is a dead letter that a later run may have decoded, as a column is wider: what their rows may be.
+    branches: each with its own truth; files are shared.
     """
 
     name: str
@@ -98,8 +101,10 @@ class AuditedTable:
     change_names_at: dict[int, frozenset[str]] = field(default_factory=dict)  # the changelog's: a tag keeps none
     earliest: int = 1
     tags: dict[str, int] = field(default_factory=dict)
-    branches: dict[str, frozenset[str]] = field(default_factory=dict)  # the files that each one needs
-    branch_numbers: dict[str, set[int]] = field(default_factory=dict)  # the snapshots of each
+    branches: dict[str, AuditedTable] = field(default_factory=dict)
+    location: str = ""  # of the snapshots of a branch, below the table's: branch/branch-NAME/
+    is_settled: bool = True  # False: a branch that is being created or deleted
+    written_at: dict[int, Rows] = field(default_factory=dict)
     mentioned_at: dict[int, frozenset[str]] = field(default_factory=dict)  # by manifests
     committed_names: set[str] = field(default_factory=set)  # the files of all states and changelogs
     audits: int = 0
@@ -164,7 +169,7 @@ class Auditor:
         found = self._table_of(path)
         if found is None:
             return
-        table, rest = found
+        table, rest = self._branch_of(*found)
         if rest.startswith("snapshot/snapshot-") and is_new:
             number = int(rest.removeprefix("snapshot/snapshot-"))
             # A put that acts late may come back after its id has expired. Nobody reads below EARLIEST.
@@ -176,11 +181,17 @@ class Auditor:
             number = int(json.loads(self._store.objects[path].data)["id"])
             if self._is_kept(table, number):
                 table.tags[rest] = number
-        elif (branch := _branch_of(rest)) is not None and is_new:
-            number = int(json.loads(self._store.objects[path].data)["id"])
-            needed = table.names_at.get(number, frozenset()) | table.change_names_at.get(number, frozenset())
-            table.branches[branch] = table.branches.get(branch, frozenset()) | needed
-            table.branch_numbers.setdefault(branch, set()).add(number)
+        elif (match := _BRANCH_SNAPSHOT.fullmatch(rest)) is not None and is_new:  # the first of a new branch
+            name, number = match[1], int(match[2])
+            if number in table.names_at:
+                table.branches[name] = _branched(table, name, number)
+
+    def _branch_of(self, table: AuditedTable, rest: str) -> tuple[AuditedTable, str]:
+        """Return the branch to which a file belongs, and the path below it. Files of rows belong to the table."""
+        for branch in table.branches.values():
+            if rest.startswith(branch.location):
+                return branch, rest.removeprefix(branch.location)
+        return table, rest
 
     def _is_kept(self, table: AuditedTable, number: int) -> bool:
         return number >= table.earliest or number in table.tags.values()
@@ -192,8 +203,10 @@ class Auditor:
         for orphans.
         """
         found = self._table_of(path)
-        if found is not None and found[1].startswith(("snapshot/snapshot-", "tag/tag-")):
-            table, rest = found
+        if found is None:
+            return
+        table, rest = self._branch_of(*found)
+        if rest.startswith(("snapshot/snapshot-", "tag/tag-")):
             number = int(json.loads(self._store.objects[path].data)["id"])
             if number < table.earliest and rest not in table.tags:
                 self._store.remove(path, "operator")
@@ -202,30 +215,38 @@ class Auditor:
         found = self._table_of(path)
         if found is None:
             return
-        table, rest = found
+        main = found[0]
+        table, rest = self._branch_of(*found)
         if rest.startswith("tag/tag-"):
             table.tags.pop(rest, None)
-        elif (branch := _branch_of(rest)) is not None:
-            table.branches.pop(branch, None)
         elif rest.startswith("snapshot/snapshot-"):
             number = int(rest.removeprefix("snapshot/snapshot-"))
+            if not table.is_settled:
+                self._forget_branch(main, table)
+                return
             if number >= table.earliest:
                 self._fail(table, number, f"{by} deleted the snapshot, and EARLIEST says {table.earliest}")
             table.change_names_at.pop(number, None)
             if number not in table.tags.values():
                 table.names_at.pop(number, None)
         else:
-            name = rest.rpartition("/")[2]
-            tagged = set(table.tags.values())
-            for number, names in table.names_at.items():
-                if name in names and (number >= table.earliest or number in tagged):
-                    self._fail(table, number, f"{by} deleted {rest}, which this snapshot needs")
-            for branch_name, names in table.branches.items():
-                if name in names:
-                    self._fail(table, table.last_id, f"{by} deleted {rest}, which branch {branch_name} needs")
-            for number, names in table.change_names_at.items():
-                if name in names and number >= table.earliest:
-                    self._fail(table, number, f"{by} deleted {rest}, which its changelog needs")
+            self._check_unneeded(main, rest, by)
+            for branch in main.branches.values():
+                self._check_unneeded(branch, rest, by)
+
+    def _forget_branch(self, main: AuditedTable, branch: AuditedTable) -> None:
+        main.committed_names |= branch.committed_names
+        main.branches = {name: one for name, one in main.branches.items() if one is not branch}
+
+    def _check_unneeded(self, table: AuditedTable, rest: str, by: str) -> None:
+        name = rest.rpartition("/")[2]
+        tagged = set(table.tags.values())
+        for number, names in table.names_at.items():
+            if name in names and (number >= table.earliest or number in tagged):
+                self._fail(table, number, f"{by} deleted {rest}, which this snapshot needs")
+        for number, names in table.change_names_at.items():
+            if name in names and number >= table.earliest:
+                self._fail(table, number, f"{by} deleted {rest}, which its changelog needs")
 
     def _fail(self, table: AuditedTable, number: int, what: str) -> None:
         if self.finding is None:
@@ -269,6 +290,7 @@ class Auditor:
             self._settle(table, found)
             self._compare(table, number, "its rows", found, table.truth)
         table.rows_at[number] = found
+        table.written_at[number] = dict(table.written)
         self._fold(table, context, snapshot, has_level_0)
 
     def _take_over(self, table: AuditedTable, context: TableContext, snapshot: Snapshot) -> None:
@@ -416,8 +438,9 @@ class Auditor:
 
     def check_leftovers(self, table: AuditedTable) -> None:
         """Check that each process that met no fault committed its files, or removed them."""
+        committed = table.committed_names.union(*(branch.committed_names for branch in table.branches.values()))
         for rest, by in self._files(table):
-            if rest.rpartition("/")[2] not in table.committed_names and by not in self._store.disturbed:
+            if rest.rpartition("/")[2] not in committed and by not in self._store.disturbed:
                 raise Finding(f"{table.name}: {by} met no fault, and left {rest}, which no snapshot has")
 
     def check_dead_letters(self, ends: Mapping[TopicPartition, int], topic_id: str) -> None:
@@ -455,12 +478,12 @@ class Auditor:
 
     def check_nothing_unreferenced(self, table: AuditedTable) -> None:
         """Check a table whose orphans were removed: only what a snapshot, a tag or a branch names is there."""
-        # Also what an expiry that was killed left: the next one continues with it.
-        prefix = f"{self._warehouse}/{table.name.replace('.', '.db/')}/snapshot/snapshot-"
-        kept = {number for number in table.mentioned_at if f"{prefix}{number}" in self._store.objects}
-        kept |= set(table.tags.values())
-        kept = kept.union(*(table.branch_numbers[branch] for branch in table.branches))
-        named = set[str]().union(*(table.mentioned_at[number] for number in kept))
+        named = set[str]()
+        for one in (table, *table.branches.values()):
+            # Also what an expiry that was killed left: the next one continues with it.
+            prefix = f"{self._warehouse}/{table.name.replace('.', '.db/')}/{one.location}snapshot/snapshot-"
+            kept = {number for number in one.mentioned_at if f"{prefix}{number}" in self._store.objects}
+            named = named.union(*(one.mentioned_at[number] for number in kept | set(one.tags.values())))
         for rest, by in self._files(table):
             if rest.rpartition("/")[2] not in named:
                 raise Finding(f"{table.name}: {rest} of {by} is left, although nothing names it")
@@ -479,9 +502,9 @@ class Auditor:
             raise Finding(f"{table.name}: verify says {[str(problem) for problem in problems[:3]]}")
         if table.has_log_rows and not self._log.is_read(table.name, table.topic_id, table.ends):
             raise Finding(f"{table.name}: it ends at {table.ends}, the log at {self._log.ends}")
-        missing = table.planned.keys() - table.committed.keys()
-        if missing:
-            raise Finding(f"{table.name}: {sorted(missing)[:3]} were never committed")
+        for one in (table, *table.branches.values()):
+            if missing := one.planned.keys() - one.committed.keys():
+                raise Finding(f"{one.name}: {sorted(missing)[:3]} were never committed")
 
 
 def _values(change: Change) -> Values | None:
@@ -510,11 +533,30 @@ def _can_hold(context: TableContext, width: str) -> bool:
     return WIDTHS.index(width) <= WIDTHS.index(width_of(context))
 
 
-def _branch_of(rest: str) -> str | None:
-    """Return the branch whose snapshot this file is; None if it is none."""
-    parts = rest.split("/")
-    is_snapshot = parts[0] == "branch" and len(parts) == 4 and parts[3].startswith("snapshot-")
-    return parts[1].removeprefix("branch-") if is_snapshot else None
+def _branched(table: AuditedTable, branch: str, number: int) -> AuditedTable:
+    """Return a new branch that begins with a snapshot of the table."""
+    until = lambda found: {one: found[one] for one in found if one == number}  # noqa: E731
+    return AuditedTable(
+        f"{table.name}$branch_{branch}",
+        table.options,
+        table.merge,
+        planned={
+            which: rows for which, rows in table.planned.items() if table.committed.get(which, number + 1) <= number
+        },
+        committed={which: at for which, at in table.committed.items() if at <= number},
+        written=dict(table.written_at[number]),
+        folded=dict(table.fold_at.get(number, {})),
+        rows_at=until(table.rows_at),
+        fold_at=until(table.fold_at),
+        last_id=number,
+        names_at=until(table.names_at),
+        change_names_at=until(table.change_names_at),
+        earliest=number,
+        mentioned_at=until(table.mentioned_at),
+        location=f"branch/branch-{branch}/",
+        is_settled=False,
+        written_at=until(table.written_at),
+    )
 
 
 def apply_change(copy: Rows, kind: int, key: int, values: Values, *, is_exact: bool) -> str | None:

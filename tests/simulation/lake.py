@@ -46,6 +46,7 @@ _ACTORS: Final[dict[str, Actor]] = {
     "second follower": actors.follower_of("follower-totals"),
     "reader": actors.reader,
     "replay": actors.replay,
+    "branch writer": actors.branch_writer,
 }
 _OTHER_NUMBER: Final = re.compile(r"([\w.]+): option bucket = (\d+), but files of this partition")
 _RESTART_MS: Final = (10, 1_000, 20_000)
@@ -106,6 +107,7 @@ class Lake:
         self.stops: dict[Process, Callable[[], None]] = {}
         self.pipelines: dict[Process, Pipeline] = {}
         self.writers: dict[tuple[str, str], list[int]] = {}
+        self.branch_writers: dict[Process, str] = {}  # with the branch's name
         self.rescales: dict[str, int] = {}  # tables whose rescale may be unfinished, with the number of buckets
         self.accepts_gap = set[str]()  # the operator, of these tables at the next start
         self.copies: dict[str, dict[str, tuple[Rows, str | None, int]]] = {}  # with position and last snapshot seen
@@ -216,7 +218,12 @@ class Lake:
         if role == "rescale":
             return bool(self.rescales)
         user = actors.USERS.get(role)
-        return any(progress[1] for (one, _), progress in self.writers.items() if one == user)
+        return any(self.is_planned(user, table) for one, table in self.writers if one == user)
+
+    def is_planned(self, user: str | None, table: str) -> bool:
+        """Return whether a writer has told of a commit, and does not know that it is there."""
+        progress = self.writers.get((user or "", table), [0, False])
+        return bool(progress[1])
 
     @property
     def has_read_all(self) -> bool:

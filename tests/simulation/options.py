@@ -23,7 +23,7 @@ _ENGINES: Final[dict[str, tuple[dict[str, str], Merge]]] = {
     "first-row": ({"merge-engine": "first-row"}, first),
 }
 _PRODUCERS: Final = ("none", "input", "lookup", "full-compaction")
-_LATER_ACTORS: Final = ("replay",)  # drawn apart from the others, whose draws stay as they were
+_LATER_ACTORS: Final = ("replay", "branch writer")  # drawn apart from the others, whose draws stay as they were
 ACTORS: Final = (
     "pipeline", "take-over", "zombie", "writer", "second writer", "compaction", "expiry", "orphans", "tags", "branches",
     "alterer", "rescale", "follower", "second follower", "reader", *_LATER_ACTORS,
@@ -108,6 +108,8 @@ def draw(seed: int, off: frozenset[str] = frozenset()) -> Swarm:
     if has_large_numbers:
         events = [event for event in events if event not in _NEED_EACH_ROW]
         taking_part |= {"replay"} if of_numbers.random() < 0.85 else set()
+    if Random(f"branches {seed}").random() < 0.5 and "branches" in taking_part:
+        taking_part.add("branch writer")
     return Swarm(
         orders,
         totals,
