@@ -103,6 +103,7 @@ class AuditedTable:
     tags: dict[str, int] = field(default_factory=dict)
     branches: dict[str, AuditedTable] = field(default_factory=dict)
     location: str = ""  # of the snapshots of a branch, below the table's: branch/branch-NAME/
+    is_rewritten: bool = False  # a fast-forward replaces its snapshots
     is_settled: bool = True  # False: a branch that is being created or deleted
     written_at: dict[int, Rows] = field(default_factory=dict)
     mentioned_at: dict[int, frozenset[str]] = field(default_factory=dict)  # by manifests
@@ -170,6 +171,8 @@ class Auditor:
         if found is None:
             return
         table, rest = self._branch_of(*found)
+        if table.is_rewritten and rest.startswith("snapshot/"):
+            return
         if rest.startswith("snapshot/snapshot-") and is_new:
             number = int(rest.removeprefix("snapshot/snapshot-"))
             # A put that acts late may come back after its id has expired. Nobody reads below EARLIEST.
@@ -224,6 +227,8 @@ class Auditor:
             if not table.is_settled:
                 self._forget_branch(main, table)
                 return
+            if table.is_rewritten:
+                return
             if number >= table.earliest:
                 self._fail(table, number, f"{by} deleted the snapshot, and EARLIEST says {table.earliest}")
             table.change_names_at.pop(number, None)
@@ -233,6 +238,26 @@ class Auditor:
             self._check_unneeded(main, rest, by)
             for branch in main.branches.values():
                 self._check_unneeded(branch, rest, by)
+
+    def fast_forwarded(self, table: AuditedTable, name: str, unfinished: Mapping[str, int]) -> None:
+        """Take over that the table equals a branch now. unfinished: by user, the commit that a writer will repeat."""
+        branch = table.branches[name]
+        first = min(branch.names_at)
+        for which in ("rows_at", "fold_at", "names_at", "change_names_at", "mentioned_at", "written_at"):
+            kept = {number: one for number, one in getattr(table, which).items() if number < first}
+            setattr(table, which, kept | getattr(branch, which))
+        table.written, table.folded, table.last_id = dict(branch.written), dict(branch.folded), branch.last_id
+        before = {which: number for which, number in table.committed.items() if number < first}
+        table.committed = before | branch.committed
+        table.planned = {
+            (user, identifier): rows
+            for (user, identifier), rows in (table.planned | branch.planned).items()
+            if (user, identifier) in table.committed or unfinished.get(user) == identifier
+        }
+        table.committed_names |= branch.committed_names
+        hint = self._store.objects.get(f"{self._warehouse}/{table.name.replace('.', '.db/')}/snapshot/EARLIEST")
+        table.earliest = first if hint is None else int(hint.data)
+        table.is_rewritten = False
 
     def _forget_branch(self, main: AuditedTable, branch: AuditedTable) -> None:
         main.committed_names |= branch.committed_names

@@ -7,6 +7,7 @@ import json
 import zlib
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from random import Random
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -160,6 +161,11 @@ def table_of(change: Change) -> str:
     return CUSTOMERS if change[0] >= _SECOND_TABLES_FIRST_KEY or change is TRUNCATES[CUSTOMERS] else ORDERS
 
 
+def with_length(text: str, random: Random) -> str:
+    """Return the text, or now and then a long one that begins with it, and can't be compressed well."""
+    return f"{text} {random.randbytes(8_000).hex()}" if random.random() < 0.1 else text
+
+
 def _width(*rows: Row | None) -> str:
     """Return the narrowest type that holds the numbers of the rows."""
     n = max((row or {}).get("n") or 0 for row in rows)
@@ -190,6 +196,7 @@ class Database:
     keys_move: bool = False
     leaves_out_values: bool = False
     has_large_numbers: bool = False
+    has_long_notes: bool = False
     have_input_changelog: frozenset[str] = frozenset()  # tables that take the row before an update, too
     sent: list[tuple[int, bytes | None, Change | None, Headers, str]] = field(default_factory=list)
     changes: int = 0
@@ -201,6 +208,8 @@ class Database:
         self.changes += 1
         before = self.rows.get(key)
         new: Row = {"id": key, "note": f"n{self.changes}", "n": random.choice([None, self.changes])}
+        if self.has_long_notes:
+            new["note"] = with_length(f"n{self.changes}", random)
         if self.has_large_numbers and random.random() < 0.3:
             new["n"] = random.choice(_LARGE) + self.changes
         after: Row | None = new | {column: random.choice([None, self.changes]) for column in self.columns}
