@@ -18,12 +18,13 @@ from tidelake.ingest.replay.later_changes import LaterChanges
 from tidelake.ingest.replay.replay import DeadLetterReplay
 from tidelake.storage.commit import conflict_check
 from tidelake.storage.commit.conflict_check import ConflictCheck
-from tidelake.storage.commit.expire import snapshot_expiry
+from tidelake.storage.commit.expire import file_references, snapshot_expiry
 from tidelake.storage.commit.expire.deletion_plan import DeletionPlanner
 from tidelake.storage.commit.expire.file_references import References
 from tidelake.storage.commit.publisher import Publisher
 from tidelake.storage.fileio.retrying import RetryingFileIO
 from tidelake.storage.files import reader
+from tidelake.storage.maintenance import branch_changes, referenced_files
 from tidelake.storage.maintenance.orphans import OrphanCleaning, clean_orphans
 from tidelake.storage.model.format import KIND_COLUMN, RowKind
 from tidelake.storage.model.snapshots.snapshot import SnapshotStore
@@ -211,6 +212,25 @@ class _AlwaysEqual:
     __hash__ = None  # type: ignore[assignment]
 
 
+def _branch_forgets_main(patches: pytest.MonkeyPatch) -> None:
+    right = file_references.all_branches
+    patches.setattr(file_references, "all_branches", lambda *a: [name for name in right(*a) if name != "main"])
+
+
+def _orphans_of_main_only(patches: pytest.MonkeyPatch) -> None:
+    patches.setattr(referenced_files, "all_branches", lambda *_: ["main"])
+
+
+class _WithoutNewest(SnapshotStore):
+    def latest_id(self) -> int | None:
+        earliest, latest = self.earliest_id(), super().latest_id()
+        return None if earliest is None or latest is None else max(earliest, latest - 1)
+
+
+def _fast_forward_without_newest(patches: pytest.MonkeyPatch) -> None:
+    patches.setattr(branch_changes, "SnapshotStore", _WithoutNewest)
+
+
 def _values_wrap(patches: pytest.MonkeyPatch) -> None:
     patches.setattr(reader, "_check_whole", lambda *_: None)
 
@@ -244,6 +264,9 @@ PLANTED: Final[dict[str, Plant]] = {
     "a replay does not mark its dead letters": _replay_unmarked,
     "a replay does not look at what the pipeline committed meanwhile": _replay_beside_the_pipeline,
     "values of a wider column wrap": _values_wrap,
+    "an expiry on a branch forgets main": _branch_forgets_main,
+    "orphans: other branches are forgotten": _orphans_of_main_only,
+    "a fast-forward forgets the newest snapshot": _fast_forward_without_newest,
 }
 
 
