@@ -211,7 +211,7 @@ def branch_writer(lake: Lake, process: Process, io: FileIO) -> None:
     """A program that writes to a branch of the table that the others write, compacts it and expires its snapshots."""
     random, main = lake.scheduler.random, lake.auditor.tables[TOTALS]
     while not lake.is_ending or any(lake.is_planned("branch", one.name) for one in main.branches.values()):
-        lake.pause(random.choice((500, 10_000)))
+        lake.pause(random.choice((200, 3_000)))
         settled = {name: one for name, one in main.branches.items() if one.is_settled}
         unfinished = [name for name, one in settled.items() if lake.is_planned("branch", one.name)]
         if not settled or (lake.is_ending and not unfinished):
@@ -347,8 +347,9 @@ def branches(lake: Lake, process: Process, io: FileIO) -> None:
     """Creates branches and deletes them."""
     random = lake.scheduler.random
     while not lake.is_ending:
-        lake.pause(random.choice((1_000, 30_000)))
-        table = catalog_of(lake, io).table(_any_table(lake))
+        lake.pause(random.choice((1_000, 10_000)))
+        is_written = "branch writer" in lake.swarm.actors and random.random() < 0.6
+        table = catalog_of(lake, io).table(TOTALS if is_written else _any_table(lake))
         audited = lake.auditor.tables[table.name].branches
         written = {name for writer, name in lake.branch_writers.items() if not writer.is_dead}
         # Its writers are stopped first, and know what they have committed.

@@ -270,7 +270,7 @@ class Lake:
         """Now and then, stop all who work with a table, and replace its main branch by another one."""
         random, table = self.scheduler.random, self.auditor.tables[TOTALS]
         while not self.is_ending:
-            self.pause(random.choice((10_000, 60_000)))
+            self.pause(random.choice((2_000, 20_000)))
             ready = [name for name, one in table.branches.items() if one.is_settled and one.audits]
             if self.is_ending or not ready:
                 continue
