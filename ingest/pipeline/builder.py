@@ -46,7 +46,7 @@ from tidelake.ingest.pipeline.recovery_flags import RecoveryFlags
 from tidelake.ingest.pipeline.run_metrics import RunMetrics
 from tidelake.ingest.pipeline.startup import Startup
 from tidelake.ingest.pipeline.write_stage import WriteStage
-from tidelake.ingest.quarantine.catch_up import CatchUp
+from tidelake.ingest.quarantine.catch_up import CatchUp, CatchUpProgress
 from tidelake.ingest.quarantine.failures import TableScope, owner_of
 from tidelake.ingest.quarantine.quarantine import Quarantine
 from tidelake.ingest.quarantine.record_log import kept_sources
@@ -62,6 +62,7 @@ from tidelake.ingest.tables.moved_rows import MovedRowsBudget, MovedRowsByTable
 from tidelake.ingest.tables.pipeline_tables import PipelineTables
 from tidelake.ingest.tables.routed_decoder import RoutedDecoder
 from tidelake.ingest.tables.table_differences import TableDifference, check_differences, differences
+from tidelake.ingest.tables.table_errors import CheckpointFailed
 from tidelake.ingest.tables.table_history import history_snapshots_of_each
 from tidelake.ingest.tables.table_lineage import TableLineage
 from tidelake.ingest.tables.table_router import TableRouter
@@ -344,6 +345,13 @@ class PipelineBuilder:
                 is_shared=lambda table: bool(self.router.sharing(table)),
             )
 
+        async def checkpoint_of_all(progress: CatchUpProgress) -> None:
+            """Take a checkpoint while a table catches up. Its errors are not that table's."""
+            try:
+                await checkpoints.take(progress.coordinator)
+            except Exception as error:
+                raise CheckpointFailed(error) from error
+
         def write_stage_of(
             table: str, ends: Mapping[TopicPartition, int], decode: Callable[[RawBatch], DecodedBatch]
         ) -> WriteStage:
@@ -357,7 +365,7 @@ class PipelineBuilder:
                 decode,
                 self.schemas,
                 truncates,
-                lambda progress: checkpoints.take(progress.coordinator),
+                checkpoint_of_all,
             )
 
         writer = writer_of(TableScope(owner, failed))

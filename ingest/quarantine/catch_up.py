@@ -32,7 +32,7 @@ from tidelake.ingest.quarantine.quarantine import Quarantine, QuarantinedTable
 from tidelake.ingest.raw_batch import RawBatch, join_batches
 from tidelake.ingest.tables.moved_row_files import MovedRowsStore
 from tidelake.ingest.tables.routed_decoder import RoutedDecoder
-from tidelake.ingest.tables.table_errors import failures_of
+from tidelake.ingest.tables.table_errors import CheckpointFailed, failures_of
 from tidelake.ingest.tables.table_lineage import TableLineage
 from tidelake.storage.base.threads import run_cpu_bound, run_uncancellable
 
@@ -114,6 +114,8 @@ class CatchUp:
                         await _Attempt(self, entry, flow, end).run()
                 except _FailedInCheckpoint:
                     pass
+                except CheckpointFailed as failed:
+                    raise failed.error from failed.error.__cause__
                 except TableFailed as failed:
                     async with flow.exclusive():
                         await self.quarantine.fail({failed.table: failed.error})

@@ -6,12 +6,13 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 
 from tidelake.checkpoint.offsets import TopicPartition
-from tidelake.ingest.formats.base import Decoder, TableRows
+from tidelake.ingest.formats.base import DecodeFailure, Decoder, FailureKind, TableRows
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.ingest.sources.source import Source
 from tidelake.storage.base.progress import counted
@@ -41,15 +42,24 @@ class Change:
 class LaterChanges:
     """The changes in the log after the oldest dead letter of a partition, up to the table's position, by table and key.
 
-    unavailable_partitions: partitions whose log doesn't have all of these records any more.
+    truncates: where the source emptied a table, and the pipeline did, too.
+    complete_from: the offset from which on a partition's log still has all of these records, if it lacks some.
     """
 
     changes: Mapping[str, dict[Key, list[Change]]] = field(default_factory=lambda: defaultdict(dict))
-    unavailable_partitions: frozenset[TopicPartition] = frozenset()
+    truncates: Mapping[str, list[tuple[TopicPartition, int]]] = field(default_factory=lambda: defaultdict(list))
+    complete_from: Mapping[TopicPartition, float] = field(default_factory=dict)
 
     def after(self, table: str, key: Key, partition: TopicPartition, offset: int) -> list[Change]:
         found = self.changes[table].get(key, ())
         return [change for change in found if change.partition != partition or change.offset > offset]
+
+    def is_truncated_after(self, table: str, partition: TopicPartition, offset: int) -> bool | None:
+        """Return whether the source emptied the table after this record. None: before or after, which is unknown."""
+        found = self.truncates[table]
+        if any(other == partition and at > offset for other, at in found):
+            return True
+        return None if any(other != partition for other, _ in found) else False
 
 
 async def find_later_changes(
@@ -79,11 +89,10 @@ async def find_later_changes(
     for partition, offset, _ in replayed:
         if partition in end_offsets:
             end_offsets[partition] = max(end_offsets[partition], offset + 1)
-    unavailable = frozenset(
-        p for p in starts if p in bounds and bounds[p].start > starts[p] and starts[p] < end_offsets[p]
-    )
-    left = {p: end_offsets[p] for p in starts if starts[p] < end_offsets[p] and p not in unavailable}
-    found = LaterChanges(unavailable_partitions=unavailable)
+    firsts = {p: min(bounds[p].start, end_offsets[p]) for p in starts if p in bounds and bounds[p].start > starts[p]}
+    starts = {**starts, **firsts}
+    left = {p: end_offsets[p] for p in starts if starts[p] < end_offsets[p]}
+    found = LaterChanges(complete_from=firsts)
     if not left:
         return found
     idle = {p: bounds[p].end if p in bounds else max(end_offsets.get(p, 0), starts.get(p, 0)) for p in partitions}
@@ -94,8 +103,10 @@ async def find_later_changes(
             async for raw in batches:
                 partition = TopicPartition(raw.topic, raw.partition)
                 if partition in left:
-                    for rows in decoder.decode(raw).tables:
+                    batch = decoder.decode(raw)
+                    for rows in batch.tables:
                         _record_change(found, rows, raw, wanted, ends, unreplayed, replayed, order_columns)
+                    _record_truncates(found, batch.failures, partition, ends, unreplayed)
                     until = min(raw.next_offset, left[partition])
                     advance(max(0, until - reached[partition]))
                     reached[partition] = max(until, reached[partition])
@@ -103,7 +114,7 @@ async def find_later_changes(
                         del left[partition]
                 if not left:
                     break
-    found.unavailable_partitions = unavailable | left.keys()  # the source ended before it had all of these
+    found.complete_from = {**firsts, **dict.fromkeys(left, inf)}  # the source ended before it had all of these
     return found
 
 
@@ -131,6 +142,23 @@ def _record_change(
             is_soft_delete = rows.target.deleted_at_column != "" and kinds[number] == RowKind.DELETE
             soft_delete = rows.rows.slice(number, 1) if is_soft_delete else None
             found.changes[table].setdefault(key, []).append(Change(partition, offset, order, soft_delete))
+
+
+def _record_truncates(
+    found: LaterChanges,
+    failures: Sequence[DecodeFailure],
+    partition: TopicPartition,
+    ends: Mapping[str, Mapping[TopicPartition, int]],
+    unreplayed: Collection[Place],
+) -> None:
+    """Note the truncates that the pipeline has applied: those that its operator left out are dead letters."""
+    for failure in failures:
+        table = failure.table_name
+        if failure.kind is not FailureKind.TRUNCATE or table is None or table not in ends:
+            continue
+        is_skipped = not places_of(partition, failure.offset, table).isdisjoint(unreplayed)
+        if failure.offset < ends[table].get(partition, 0) and not is_skipped:
+            found.truncates[table].append((partition, failure.offset))
 
 
 def places_of(partition: TopicPartition, offset: int, table: str) -> set[Place]:

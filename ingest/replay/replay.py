@@ -50,7 +50,7 @@ from tidelake.storage.base.logs import get_logger
 from tidelake.storage.catalog.opening import open_catalog
 from tidelake.storage.commit.commit_message import Committable
 from tidelake.storage.commit.table_commit import TableCommit
-from tidelake.storage.fileio import open_retrying_file_io
+from tidelake.storage.fileio import FileIO, open_retrying_file_io
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.read.predicate import Predicate, col
@@ -89,18 +89,19 @@ class DeadLetterReplay:
     """The replay of one pipeline's dead letters. All methods block, except `run`.
 
     source: replaces the configured source.
+    io: replaces the file system of the configuration.
     """
 
-    def __init__(self, config: Config, source: Source | None = None) -> None:
+    def __init__(self, config: Config, source: Source | None = None, io: FileIO | None = None) -> None:
         if config.dead_letters_table is None:
             raise BadInput(
                 "only dead letters in a table can be replayed: set `errors.dead_letters: {table: database.table}`. "
                 f"Those in files ({config.dead_letters}) are change-log lines: correct them and read them as a folder"
             )
-        catalog = open_catalog(config.warehouse, config.warehouse_options)
+        catalog = open_catalog(config.warehouse, config.warehouse_options, io)
         self._pipeline = config.pipeline
         self._dead_letters = DeadLetterTable(catalog, config.dead_letters_table, config.pipeline)
-        config = expanded(config, catalog).config
+        config = expanded(config, catalog, io).config
         format_ = format_of(config)
         router = router_of(config.tables)
         configured = ConfiguredTables.of(config)
@@ -117,7 +118,7 @@ class DeadLetterReplay:
         self._source_config = msgspec.structs.replace(config, source=settings)
         self._kept_headers = format_.KEPT_HEADERS
         self._progress = ProgressFile(
-            open_retrying_file_io(config.warehouse, config.warehouse_options),
+            io or open_retrying_file_io(config.warehouse, config.warehouse_options),
             progress_path(config.warehouse, config.pipeline),
         )
 
@@ -134,11 +135,11 @@ class DeadLetterReplay:
         for replay_id in sorted({one["replay_id"] for one in waiting if one["replay_id"] is not None}):
             dead_letters = [one for one in waiting if one["replay_id"] == replay_id]
             await asyncio.to_thread(self._check_known, replay_id)
-            reports.append(await self._replay(dead_letters, waiting, replay_id, is_dry=is_dry))
+            reports.append(await self._replay(dead_letters, replay_id, is_dry=is_dry))
         chosen = await asyncio.to_thread(self._read_waiting, where)
         chosen = [one for one in chosen if one["replay_id"] is None]
         if chosen:
-            reports.append(await self._replay(chosen, waiting, None, is_dry=is_dry))
+            reports.append(await self._replay(chosen, None, is_dry=is_dry))
         return reports
 
     def _read_waiting(self, where: Predicate | Any) -> list[DeadLetter]:
@@ -174,12 +175,12 @@ class DeadLetterReplay:
                     ],
                 )
 
-    async def _replay(
-        self, dead_letters: Sequence[DeadLetter], waiting: Sequence[DeadLetter], replay_id: int | None, *, is_dry: bool
-    ) -> ReplayReport:
+    async def _replay(self, dead_letters: Sequence[DeadLetter], replay_id: int | None, *, is_dry: bool) -> ReplayReport:
         decoded = await asyncio.to_thread(self._decoded, dead_letters)
         for attempt in count(1):
             newest = await asyncio.to_thread(self._own_states)
+            # Only now: all dead letters before the tables' positions are there, also those of this moment.
+            waiting = await asyncio.to_thread(self._read_waiting, None)
             later = await self._later_changes(decoded, waiting, newest)
             plan = plan_replay(decoded, self._tables, later)
             if is_dry:
@@ -237,19 +238,17 @@ class DeadLetterReplay:
         waiting: Sequence[DeadLetter],
         newest: Mapping[str, _OwnState],
     ) -> LaterChanges:
-        keyed = [
-            (part, rows)
-            for part in decoded
-            for rows in part.tables
-            if not self._tables[rows.target.name].is_order_independent
-        ]
         starts: dict[TopicPartition, int] = {}
         wanted: dict[str, set[Any]] = {}
-        for part, rows in keyed:
+        for part in decoded:
             partition, first = place_of(part.dead_letters[0])
-            starts[partition] = min(starts.get(partition, first + 1), first + 1)
-            wanted.setdefault(rows.target.name, set()).update(keys_of(rows))
-        if not keyed:
+            for rows in part.tables:
+                is_order_independent = self._tables[rows.target.name].is_order_independent
+                if is_order_independent and rows.target.keeps_deleted_rows:
+                    continue  # not even a truncate matters
+                starts[partition] = min(starts.get(partition, first + 1), first + 1)
+                wanted.setdefault(rows.target.name, set()).update(() if is_order_independent else keys_of(rows))
+        if not wanted:
             return LaterChanges()
         source = self._given_source or build_source(self._source_config, self._kept_headers)
         try:

@@ -164,7 +164,7 @@ def _decide_all(
             if number in lacking:
                 reasons[offset] = "the record leaves out values that did not change, and a replay does not look them up"
                 continue
-            is_log_unavailable = partition in later.unavailable_partitions
+            is_log_unavailable = offset + 1 < later.complete_from.get(partition, 0)
             verdict = _decide_row(table, later, is_log_unavailable, key, offset, order, partition)
             if verdict is True:
                 kept[table.name].setdefault(offset, set()).add(number)
@@ -183,6 +183,14 @@ def _decide_row(
     partition: Any,
 ) -> bool | str:
     """Return whether the row is written, or the reason why its dead letter must stay."""
+    is_truncated = later.is_truncated_after(table.name, partition, offset)
+    if is_truncated:
+        return False
+    if is_truncated is None:
+        return (
+            f"the source has emptied {table.name}, and it is unknown whether before or after this record: the truncate "
+            "is in another partition"
+        )
     if table.is_order_independent:
         return True
     if is_log_unavailable:

@@ -33,15 +33,26 @@ def opened_at_start(table: str, *, is_only: bool) -> Iterator[None]:
         raise TableUnusable(table, str(error).rstrip(".")) from error
 
 
+class CheckpointFailed(Exception):
+    """A checkpoint of all tables failed while one table caught up: the pipeline can't continue, whichever table it was.
+
+    error: the error of the checkpoint.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 @contextmanager
 def failures_of(table: str) -> Iterator[None]:
     """Raise errors of the block as TableFailed, except errors that concern the whole pipeline.
 
-    Those are: another process owns the pipeline, or another one reads the same records.
+    Those are: another process owns the pipeline, another one reads the same records, or a checkpoint failed.
     """
     try:
         yield
-    except (TableFailed, WriterFenced, PositionRefused):
+    except (TableFailed, WriterFenced, PositionRefused, CheckpointFailed):
         raise
     except Exception as error:
         raise TableFailed(table, error) from error

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
-from tidelake.errors import CorruptFile
+from tidelake.errors import BadInput, CorruptFile, UnsupportedFeature
 from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.files.casting import cast
 from tidelake.storage.files.data_file import DataFileMeta
@@ -36,7 +36,7 @@ from tidelake.storage.model.schema.table_schema import (
     TRACKING_FIELDS,
 )
 from tidelake.storage.model.table import TableContext
-from tidelake.storage.model.types import DataField, arrow_schema, arrow_type, same_ignoring_nullability
+from tidelake.storage.model.types import AtomicType, DataField, arrow_schema, arrow_type, same_ignoring_nullability
 
 T = TypeVar("T")
 
@@ -304,6 +304,7 @@ class _ReadPlan:
         table, because a column that is missing in a file is read as null.
     first_row_id: the row id of the first row, if the file does not store row ids. The other rows have the next ids.
     sequence_number: the sequence number of all rows, if the file does not store sequence numbers.
+    is_newer: the file has a newer schema than the table had when it was opened.
     """
 
     stored: Sequence[DataField]
@@ -312,6 +313,7 @@ class _ReadPlan:
     never_null: Sequence[int]
     first_row_id: int | None
     sequence_number: int
+    is_newer: bool = False
 
     @classmethod
     def of(
@@ -334,7 +336,8 @@ class _ReadPlan:
         keys = {*primary_keys, *(f.name for f in special.values() if not f.type.nullable)}
         never_null = [i for i, f in enumerate(stored.values()) if f.name in keys]
         first, sequence = file.first_row_id, file.max_sequence_number
-        return cls(list(stored.values()), position, constants, never_null, first, sequence)
+        is_newer = file.schema_id > context.schema.id
+        return cls(list(stored.values()), position, constants, never_null, first, sequence, is_newer)
 
     def check_never_null(self, batch: pa.RecordBatch, path: str) -> None:
         for position in self.never_null:
@@ -359,7 +362,9 @@ class _ReadPlan:
         found, stored = batch.column(position), self.stored[position]
         if stored.type != wanted.type:
             with in_column(wanted.name):
-                found = cast(found, stored.type, wanted.type)
+                whole, found = found, cast(found, stored.type, wanted.type)
+                if self.is_newer:
+                    _check_whole(whole, found, stored, wanted)
         if wanted.id in _TRACKED and found.null_count:
             return self._tracked(wanted, found, positions, path)
         return found
@@ -397,6 +402,24 @@ class _ReadPlan:
         if position is not None and same_ignoring_nullability(self.stored[position].type, wanted.type):
             return chunks(self.stored[position].name)
         return ColumnBounds.unknown(arrow_type(wanted.type), chunks("").row_count)
+
+
+def _check_whole(whole: pa.Array, narrowed: pa.Array, stored: DataField, wanted: DataField) -> None:
+    """Raise BadInput if values of a column that was widened meanwhile don't fit: Java would wrap them."""
+    if not (isinstance(stored.type, AtomicType) and isinstance(wanted.type, AtomicType)):
+        return
+    try:
+        back = cast(narrowed, wanted.type, stored.type)
+    except (BadInput, UnsupportedFeature):
+        return
+    is_lost = pc.not_equal(pc.is_null(back), pc.is_null(whole))
+    if pa.types.is_floating(whole.type):  # NaN is not equal to itself
+        whole, back = (pc.if_else(pc.is_nan(values), None, values) for values in (whole, back))
+    if pc.any(pc.or_(is_lost, pc.fill_null(pc.not_equal(back, whole), False))).as_py():
+        raise BadInput(
+            f"column {wanted.name!r} was {wanted.type} when the table was opened, and is {stored.type} now, with "
+            "values that don't fit the old type. Open the table again"
+        )
 
 
 def _partition_values(context: TableContext, partition: bytes | None) -> dict[int, pa.Scalar]:

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 import tidelake
-from tests.simulation.auditor import DEAD_LETTERS, AuditedTable, Finding, Values, apply_change
+from tests.simulation.auditor import DEAD_LETTERS, AuditedTable, Finding, Values, apply_change, width_of
 from tests.simulation.event_loop import run_coroutine
-from tests.simulation.log import ORDERS, LogSource
+from tests.simulation.log import ORDERS, TOPIC, WIDTHS, LogSource, table_of
 from tests.simulation.scheduler import Process
 from tidelake.catalog import Catalog
+from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.consumers import TableConsumers
 from tidelake.errors import (
     BadInput,
     CommitConflict,
@@ -31,6 +33,8 @@ from tidelake.errors import (
 from tidelake.ingest.config.config import parse_config
 from tidelake.ingest.pipeline.builder import build_pipeline
 from tidelake.ingest.pipeline.recovery_flags import parse_recovery_flags
+from tidelake.ingest.replay.replay import DeadLetterReplay
+from tidelake.ingest.settings import Config
 from tidelake.storage.catalog.filesystem import FileSystemCatalog
 from tidelake.storage.ddl.schema_changes import SchemaChange
 from tidelake.storage.fileio.base import FileIO
@@ -42,7 +46,8 @@ TOTALS: Final = "shop.totals"
 COLUMNS: Final = pa.schema(
     [pa.field("id", pa.int64(), nullable=False), pa.field("note", pa.string()), pa.field("n", pa.int64())]
 )
-USERS: Final = {"writer": "one", "second writer": "two"}
+NARROW_COLUMNS: Final = COLUMNS.set(2, pa.field("n", pa.int16()))  # of tables of the log, if it has large numbers
+USERS: Final = {"writer": "one", "second writer": "two", "branch writer": "branch"}
 _FIRST_WRITTEN_KEY: Final = 1_000  # the database's keys are below
 
 CONFIG: Final = """
@@ -52,6 +57,7 @@ source: {{type: change-log-folder, path: /unused}}
 checkpoint: {{interval_ms: {interval_ms}}}
 bootstrap: {bootstrap}
 errors: {errors}
+schema_evolution: {evolution}
 tables: [{tables}]
 """
 
@@ -97,8 +103,8 @@ def catalog_of(lake: Lake, io: FileIO) -> Catalog:
     return Catalog(FileSystemCatalog(io, lake.warehouse))
 
 
-def pipeline(lake: Lake, process: Process, io: FileIO) -> None:
-    """`tidelake ingest run`, until it is fenced or killed."""
+def config_of(lake: Lake) -> Config:
+    """The configuration of the pipeline."""
     errors = f"{{tolerance: all, dead_letters: {{table: {DEAD_LETTERS}}}}}" if lake.has_nonsense else "{}"
     names = lake.database.tables
     tables = ", ".join(f"{{name: {name}, match: {name.replace('shop.', 'public.')}}}" for name in names)
@@ -108,8 +114,14 @@ def pipeline(lake: Lake, process: Process, io: FileIO) -> None:
         errors=errors,
         tables=tables,
         bootstrap=lake.swarm.bootstrap,
+        evolution="{exclude: [alter.column.type]}" if lake.swarm.has_large_numbers else "{}",
     )
-    config = parse_config(text, "shop.yaml", (), {}, "shop")
+    return parse_config(text, "shop.yaml", (), {}, "shop")
+
+
+def pipeline(lake: Lake, process: Process, io: FileIO) -> None:
+    """`tidelake ingest run`, until it is fenced or killed."""
+    config, names = config_of(lake), lake.database.tables
     flags = parse_recovery_flags(sorted(lake.accepts_gap), [], [], names)
     source = lambda: LogSource(lake.log, lake.scheduler, lake.swarm.batch_records)  # noqa: E731
     built = build_pipeline(config, flags, io=io, open_source=source)
@@ -195,50 +207,70 @@ def connector(lake: Lake) -> None:
 def writer_of(user: str, table: str) -> Callable[[Lake, Process, FileIO], None]:
     """A program that commits rows with its own user, and repeats what it does not know to be committed."""
 
-    def write(lake: Lake, process: Process, io: FileIO) -> None:
-        audited, random = lake.auditor.tables[table], lake.scheduler.random
-        progress = lake.writers.setdefault((user, table), [0, False])  # identifier, whether it is planned
-        # A commit can be repeated until its snapshot expires.
-        progress[1] = progress[1] and not audited.is_forgotten(user, progress[0])
-        writer = catalog_of(lake, io).table(table).writer(commit_user=user)
-        try:
-            while not lake.is_ending or progress[1]:
-                if not progress[1]:
-                    lake.pause(random.choice((50, 2_000, 20_000)))
-                    if lake.is_ending:
-                        break
-                    progress[0] += 1
-                    audited.planned[user, progress[0]] = _some_rows(lake, audited)
-                    progress[1] = True
-                identifier = progress[0]
-                rows = audited.planned[user, identifier]
-                if random.random() < 0.2 and len(rows) > 1:
-                    writer.write(_arrow(rows[:1]))
-                    lake.pause(random.randrange(1_000))
-                    writer.write(_arrow(rows[1:]))
-                else:
-                    writer.write(_arrow(rows))
-                while True:
-                    try:
-                        if writer.commit(identifier) is None and audited.is_forgotten(user, identifier):
-                            # Committed before, and expired: its own files can't be told from those any more, and stay.
-                            lake.store.disturbed.add(process.name)
-                        break
-                    except CommitOutcomeUnknown:
-                        lake.covered["unknown outcome, writer"] += 1
-                        lake.store.disturbed.add(process.name)  # nothing is deleted then
-                        lake.pause(random.choice((100, 5_000)))
-                lake.scheduler.yield_now()  # the auditor may not have looked yet
-                if (user, identifier) not in audited.committed:
-                    raise Finding(f"{table}: {user} was told that {identifier} is committed, and it is not")
-                progress[1] = False
-                lake.records += len(rows)
-                if random.random() < 0.2:
-                    return  # and open the table anew
-        finally:
-            writer.close()
+    return lambda lake, process, io: _write(lake, process, io, user, table, lake.auditor.tables[table])
 
-    return write
+
+def branch_writer(lake: Lake, process: Process, io: FileIO) -> None:
+    """A program that writes to a branch of the table that the others write, compacts it and expires its snapshots."""
+    random, main = lake.scheduler.random, lake.auditor.tables[TOTALS]
+    while not lake.is_ending or any(lake.is_planned("branch", one.name) for one in main.branches.values()):
+        lake.pause(random.choice((200, 3_000)))
+        settled = {name: one for name, one in main.branches.items() if one.is_settled}
+        unfinished = [name for name, one in settled.items() if lake.is_planned("branch", one.name)]
+        if not settled or (lake.is_ending and not unfinished):
+            continue
+        name = random.choice(unfinished or list(settled))
+        lake.branch_writers[process] = name
+        _write(lake, process, io, "branch", settled[name].name, settled[name])
+        if random.random() < 0.3:
+            catalog_of(lake, io).table(settled[name].name).compact(full=random.random() < 0.5)
+        if random.random() < 0.3:
+            catalog_of(lake, io).table(settled[name].name).expire(retain_min=1, retain_max=2, retain_ms=1)
+        del lake.branch_writers[process]
+
+
+def _write(lake: Lake, process: Process, io: FileIO, user: str, table: str, audited: AuditedTable) -> None:
+    random = lake.scheduler.random
+    progress = lake.writers.setdefault((user, table), [0, False])  # identifier, whether it is planned
+    # A commit can be repeated until its snapshot expires.
+    progress[1] = progress[1] and not audited.is_forgotten(user, progress[0])
+    writer = catalog_of(lake, io).table(table).writer(commit_user=user)
+    try:
+        while not lake.is_ending or progress[1]:
+            if not progress[1]:
+                lake.pause(random.choice((50, 2_000, 20_000)))
+                if lake.is_ending:
+                    break
+                progress[0] += 1
+                audited.planned[user, progress[0]] = _some_rows(lake, audited)
+                progress[1] = True
+            identifier = progress[0]
+            rows = audited.planned[user, identifier]
+            if random.random() < 0.2 and len(rows) > 1:
+                writer.write(_arrow(rows[:1]))
+                lake.pause(random.randrange(1_000))
+                writer.write(_arrow(rows[1:]))
+            else:
+                writer.write(_arrow(rows))
+            while True:
+                try:
+                    if writer.commit(identifier) is None and audited.is_forgotten(user, identifier):
+                        # Committed before, and expired: its own files can't be told from those any more, and stay.
+                        lake.store.disturbed.add(process.name)
+                    break
+                except CommitOutcomeUnknown:
+                    lake.covered["unknown outcome, writer"] += 1
+                    lake.store.disturbed.add(process.name)  # nothing is deleted then
+                    lake.pause(random.choice((100, 5_000)))
+            lake.scheduler.yield_now()  # the auditor may not have looked yet
+            if (user, identifier) not in audited.committed:
+                raise Finding(f"{table}: {user} was told that {identifier} is committed, and it is not")
+            progress[1] = False
+            lake.records += len(rows)
+            if random.random() < 0.2:
+                return  # and open the table anew
+    finally:
+        writer.close()
 
 
 def _some_rows(lake: Lake, table: AuditedTable) -> list[tuple[int, Values | None]]:
@@ -247,8 +279,9 @@ def _some_rows(lake: Lake, table: AuditedTable) -> list[tuple[int, Values | None
     for _ in range(random.choice((1, 3, 12))):
         key = _FIRST_WRITTEN_KEY + random.randrange(16)
         lake.values += 1
+        note = lake.note(f"w{lake.values:06d}")
         rows[key] = (
-            random.choice([None, f"w{lake.values:06d}", f"w{lake.values:06d}"]),
+            random.choice([None, note, note]),
             random.choice([None, lake.values, lake.values]),
         )
     if lake.swarm.engine == "deduplicate" or table.has_log_rows:
@@ -291,10 +324,10 @@ def expiry(lake: Lake, process: Process, io: FileIO) -> None:
 
 
 def orphans(lake: Lake, process: Process, io: FileIO) -> None:
-    """A job that removes what no snapshot names, once a day."""
+    """A job that removes what no snapshot names."""
     random = lake.scheduler.random
     while not lake.is_ending:
-        lake.pause(random.choice((60_000, 600_000)))
+        lake.pause(random.choice((2_000, 20_000, 600_000)))
         # Every commit here takes less than these two hours: a paused process sleeps for less.
         catalog_of(lake, io).table(_any_table(lake)).clean_orphans(older_than_ms=7_200_000)
 
@@ -317,14 +350,35 @@ def branches(lake: Lake, process: Process, io: FileIO) -> None:
     """Creates branches and deletes them."""
     random = lake.scheduler.random
     while not lake.is_ending:
-        lake.pause(random.choice((1_000, 30_000)))
-        table = catalog_of(lake, io).table(_any_table(lake))
-        present = sorted(table.branches())
+        lake.pause(random.choice((1_000, 10_000)))
+        is_written = "branch writer" in lake.swarm.actors and random.random() < 0.6
+        table = catalog_of(lake, io).table(TOTALS if is_written else _any_table(lake))
+        audited = lake.auditor.tables[table.name].branches
+        written = {name for writer, name in lake.branch_writers.items() if not writer.is_dead}
+        # Its writers are stopped first, and know what they have committed.
+        in_use = {n for n, one in audited.items() if n in written or lake.is_planned("branch", one.name)}
+        present = sorted(set(table.branches()) - in_use)
         if present and random.random() < 0.5:
-            table.delete_branch(random.choice(present))
+            name = random.choice(present)
+            if name in audited:
+                audited[name].is_settled = False
+            table.delete_branch(name)
         elif (latest := table.context.snapshots.latest_id()) is not None:
             lake.values += 1
-            table.create_branch(f"branch{lake.values}", snapshot=latest)
+            name = f"branch{lake.values}"
+            table.create_branch(name, snapshot=latest)
+            lake.scheduler.yield_now()  # the auditor may not have looked yet
+            if name in lake.auditor.tables[table.name].branches:
+                lake.auditor.tables[table.name].branches[name].is_settled = True
+
+
+def fast_forward(lake: Lake, process: Process, io: FileIO) -> None:
+    """Replaces the main branch of the table by another one. Nobody else works with the table."""
+    table = catalog_of(lake, io).table(TOTALS)
+    table.fast_forward(lake.fast_forwards_to)
+    for consumer in TableConsumers(table).list():
+        TableConsumers(table).delete(consumer.name)
+    lake.fast_forwards_to = ""
 
 
 def alterer(lake: Lake, process: Process, io: FileIO) -> None:
@@ -366,6 +420,47 @@ def rescale(lake: Lake, process: Process, io: FileIO) -> None:
             del lake.rescales[table]
 
 
+def replay(lake: Lake, process: Process, io: FileIO) -> None:
+    """An operator who widens the column that dead letters don't fit, and replays them. At the end, all of them."""
+    random, catalog = lake.scheduler.random, catalog_of(lake, io)
+    while True:
+        lake.pause(random.choice((5_000, 60_000)))
+        is_last = lake.is_ending and lake.has_read_all
+        for name in lake.database.tables:
+            width = WIDTHS.index(width_of(catalog.table(name).context))
+            if width + 1 < len(WIDTHS) and (is_last or random.random() < 0.5):
+                wider = WIDTHS[-1] if is_last else WIDTHS[width + 1]
+                catalog.alter_table(name, [tidelake.UpdateColumnType("n", wider)])
+        source = LogSource(lake.log, lake.scheduler, lake.swarm.batch_records)
+        work = DeadLetterReplay(config_of(lake), source, io)
+        try:
+            reports = run_coroutine(lake.scheduler, process, lake.kit.ThreadPoolExecutor(2, "asyncio"), work.run())
+        except PositionRefused as error:
+            _decide_interrupted(lake, catalog, int(str(error).partition("the replay ")[2].partition(" ")[0]))
+            continue
+        for outcome, letters in [pair for report in reports for pair in report.outcomes.items()]:
+            lake.covered[f"dead letters {outcome}"] += letters
+        if is_last:
+            lake.auditor.is_replayed = True
+            return
+        if lake.is_ending:
+            lake.scheduler.sleep(1_000_000_000)
+
+
+def _decide_interrupted(lake: Lake, catalog: Catalog, replay_id: int) -> None:
+    """Do what the message of a replay says whose snapshots have expired: the operator looks into the tables."""
+    lake.covered["interrupted replay, expired"] += 1
+    letters = catalog.table(DEAD_LETTERS)
+    mine = tidelake.col("replay_id") == replay_id
+    for row in letters.scan(filter=mine, columns=["id", "partition", "offset", "replayed_at"]).to_arrow().to_pylist():
+        change, _ = lake.log.partitions[TopicPartition(TOPIC, row["partition"])].too_large[row["offset"]]
+        this = tidelake.col("id") == row["id"]
+        if row["replayed_at"] is None and replay_id in lake.auditor.tables[table_of(change)].replays:
+            letters.delete(this)
+        elif row["replayed_at"] is None:
+            letters.update(this, {"replay_id": None})
+
+
 def follower_of(name: str) -> Callable[[Lake, Process, FileIO], None]:
     """Keeps a copy of a table from its changelog. Its copy and its position survive it together."""
 
@@ -381,7 +476,8 @@ def follower_of(name: str) -> Callable[[Lake, Process, FileIO], None]:
         copy, position, seen = kept.get(table, ({}, None, 0))
         copy = dict(copy)
         opened = catalog_of(lake, io).table(table)
-        is_registered = opened.context.paths.consumer(name) in lake.store.objects
+        registered = opened.context.paths.consumer(name)
+        is_registered, kept_from = registered in lake.store.objects, 0
         try:
             if position is None:
                 earliest = opened.context.snapshots.earliest_id() or 1
@@ -413,8 +509,13 @@ def follower_of(name: str) -> Callable[[Lake, Process, FileIO], None]:
                     if random.random() < 0.1:
                         lake.pause(random.choice((10, 10_000)))
                 kept[table] = (dict(copy), str(follower.position), seen)
+                if not kept_from and registered in lake.store.objects:
+                    kept_from = audited.last_id + 1  # an expiry that began before may not have seen the consumer
+                if random.random() < 0.1:
+                    return
         except SnapshotExpired as error:
-            if position is not None and is_registered:
+            must_wait = 0 < kept_from <= seen + 1 and registered in lake.store.objects
+            if must_wait or (position is not None and is_registered):
                 raise Finding(f"{table}: {name} was to be waited for, and lost its snapshot: {error}") from error
             kept.pop(table, None)
 

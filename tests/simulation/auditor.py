@@ -7,12 +7,13 @@ merged in the order of the snapshots by a naive model of the table's merge engin
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-from tests.simulation.log import TOPIC, TRUNCATES, Log, table_of
+from tests.simulation.log import TOPIC, TRUNCATES, WIDTHS, Change, Log, table_of
 from tests.simulation.scheduler import Process, Scheduler
 from tests.simulation.store import ObjectStore, StoreClient
 from tidelake.checkpoint.epoch import EPOCH_PROPERTY
@@ -34,8 +35,11 @@ from tidelake.storage.model.table import TableContext
 from tidelake.table import Table
 
 DEAD_LETTERS: Final = "ops.failed"
+_BRANCH_SNAPSHOT: Final = re.compile(r"branch/branch-([^/]+)/snapshot/snapshot-(\d+)")
+REPLAY_USER: Final = "shop.replay"
 Values: TypeAlias = tuple[Any, Any]  # note, n
 Rows: TypeAlias = dict[int, Values]
+Place: TypeAlias = tuple[str, TopicPartition, int]  # the topic's id, and an offset
 Merge: TypeAlias = Callable[[Values | None, Values], Values]
 
 
@@ -68,7 +72,9 @@ class AuditedTable:
     """A table, its truth, and what was found in each snapshot.
 
     has_log_rows: it has the rows of the database's log. engine: the model of its merge engine. planned: by commit user
-    and identifier, what a writer will commit: rows, and keys to delete (None instead of values).
+    and identifier, what a writer will commit: rows, and keys to delete (None instead of values). maybe: keys whose
+    newest change is a dead letter that a later run may have decoded, as a column is wider: what their rows may be.
+    branches: each with its own truth; files are shared.
     """
 
     name: str
@@ -86,14 +92,20 @@ class AuditedTable:
     is_fold_complete: bool = True
     rows_at: dict[int, Rows | None] = field(default_factory=dict)
     fold_at: dict[int, Rows] = field(default_factory=dict)
+    maybe: dict[int, list[Values | None]] = field(default_factory=dict)
+    replayed: dict[Place, None] = field(default_factory=dict)  # dead letters whose rows a replay has committed
+    replays: set[int] = field(default_factory=set)  # the identifiers of replays that committed
     truncated_at: set[int] = field(default_factory=set)  # snapshots whose changelog does not say that all rows are gone
     last_id: int = 0
     names_at: dict[int, frozenset[str]] = field(default_factory=dict)  # the files of the state
     change_names_at: dict[int, frozenset[str]] = field(default_factory=dict)  # the changelog's: a tag keeps none
     earliest: int = 1
     tags: dict[str, int] = field(default_factory=dict)
-    branches: dict[str, frozenset[str]] = field(default_factory=dict)  # the files that each one needs
-    branch_numbers: dict[str, set[int]] = field(default_factory=dict)  # the snapshots of each
+    branches: dict[str, AuditedTable] = field(default_factory=dict)
+    location: str = ""  # of the snapshots of a branch, below the table's: branch/branch-NAME/
+    is_rewritten: bool = False  # a fast-forward replaces its snapshots
+    is_settled: bool = True  # False: a branch that is being created or deleted
+    written_at: dict[int, Rows] = field(default_factory=dict)
     mentioned_at: dict[int, frozenset[str]] = field(default_factory=dict)  # by manifests
     committed_names: set[str] = field(default_factory=set)  # the files of all states and changelogs
     audits: int = 0
@@ -133,6 +145,7 @@ class Auditor:
         store.on_deleted = self._deleted
         store.on_late = self._written_late
         self.finding: Finding | None = None
+        self.is_replayed = False  # by the last replay, when nothing was written any more
 
     def add(self, table: AuditedTable) -> None:
         self.tables[table.name] = table
@@ -157,7 +170,9 @@ class Auditor:
         found = self._table_of(path)
         if found is None:
             return
-        table, rest = found
+        table, rest = self._branch_of(*found)
+        if table.is_rewritten and rest.startswith("snapshot/"):
+            return
         if rest.startswith("snapshot/snapshot-") and is_new:
             number = int(rest.removeprefix("snapshot/snapshot-"))
             # A put that acts late may come back after its id has expired. Nobody reads below EARLIEST.
@@ -169,11 +184,17 @@ class Auditor:
             number = int(json.loads(self._store.objects[path].data)["id"])
             if self._is_kept(table, number):
                 table.tags[rest] = number
-        elif (branch := _branch_of(rest)) is not None and is_new:
-            number = int(json.loads(self._store.objects[path].data)["id"])
-            needed = table.names_at.get(number, frozenset()) | table.change_names_at.get(number, frozenset())
-            table.branches[branch] = table.branches.get(branch, frozenset()) | needed
-            table.branch_numbers.setdefault(branch, set()).add(number)
+        elif (match := _BRANCH_SNAPSHOT.fullmatch(rest)) is not None and is_new:  # the first of a new branch
+            name, number = match[1], int(match[2])
+            if number in table.names_at:
+                table.branches[name] = _branched(table, name, number)
+
+    def _branch_of(self, table: AuditedTable, rest: str) -> tuple[AuditedTable, str]:
+        """Return the branch to which a file belongs, and the path below it. Files of rows belong to the table."""
+        for branch in table.branches.values():
+            if rest.startswith(branch.location):
+                return branch, rest.removeprefix(branch.location)
+        return table, rest
 
     def _is_kept(self, table: AuditedTable, number: int) -> bool:
         return number >= table.earliest or number in table.tags.values()
@@ -185,8 +206,10 @@ class Auditor:
         for orphans.
         """
         found = self._table_of(path)
-        if found is not None and found[1].startswith(("snapshot/snapshot-", "tag/tag-")):
-            table, rest = found
+        if found is None:
+            return
+        table, rest = self._branch_of(*found)
+        if rest.startswith(("snapshot/snapshot-", "tag/tag-")):
             number = int(json.loads(self._store.objects[path].data)["id"])
             if number < table.earliest and rest not in table.tags:
                 self._store.remove(path, "operator")
@@ -195,30 +218,60 @@ class Auditor:
         found = self._table_of(path)
         if found is None:
             return
-        table, rest = found
+        main = found[0]
+        table, rest = self._branch_of(*found)
         if rest.startswith("tag/tag-"):
             table.tags.pop(rest, None)
-        elif (branch := _branch_of(rest)) is not None:
-            table.branches.pop(branch, None)
         elif rest.startswith("snapshot/snapshot-"):
             number = int(rest.removeprefix("snapshot/snapshot-"))
+            if not table.is_settled:
+                self._forget_branch(main, table)
+                return
+            if table.is_rewritten:
+                return
             if number >= table.earliest:
                 self._fail(table, number, f"{by} deleted the snapshot, and EARLIEST says {table.earliest}")
             table.change_names_at.pop(number, None)
             if number not in table.tags.values():
                 table.names_at.pop(number, None)
         else:
-            name = rest.rpartition("/")[2]
-            tagged = set(table.tags.values())
-            for number, names in table.names_at.items():
-                if name in names and (number >= table.earliest or number in tagged):
-                    self._fail(table, number, f"{by} deleted {rest}, which this snapshot needs")
-            for branch_name, names in table.branches.items():
-                if name in names:
-                    self._fail(table, table.last_id, f"{by} deleted {rest}, which branch {branch_name} needs")
-            for number, names in table.change_names_at.items():
-                if name in names and number >= table.earliest:
-                    self._fail(table, number, f"{by} deleted {rest}, which its changelog needs")
+            self._check_unneeded(main, rest, by)
+            for branch in main.branches.values():
+                self._check_unneeded(branch, rest, by)
+
+    def fast_forwarded(self, table: AuditedTable, name: str, unfinished: Mapping[str, int]) -> None:
+        """Take over that the table equals a branch now. unfinished: by user, the commit that a writer will repeat."""
+        branch = table.branches[name]
+        first = min(branch.names_at)
+        for which in ("rows_at", "fold_at", "names_at", "change_names_at", "mentioned_at", "written_at"):
+            kept = {number: one for number, one in getattr(table, which).items() if number < first}
+            setattr(table, which, kept | getattr(branch, which))
+        table.written, table.folded, table.last_id = dict(branch.written), dict(branch.folded), branch.last_id
+        before = {which: number for which, number in table.committed.items() if number < first}
+        table.committed = before | branch.committed
+        table.planned = {
+            (user, identifier): rows
+            for (user, identifier), rows in (table.planned | branch.planned).items()
+            if (user, identifier) in table.committed or unfinished.get(user) == identifier
+        }
+        table.committed_names |= branch.committed_names
+        hint = self._store.objects.get(f"{self._warehouse}/{table.name.replace('.', '.db/')}/snapshot/EARLIEST")
+        table.earliest = first if hint is None else int(hint.data)
+        table.is_rewritten = False
+
+    def _forget_branch(self, main: AuditedTable, branch: AuditedTable) -> None:
+        main.committed_names |= branch.committed_names
+        main.branches = {name: one for name, one in main.branches.items() if one is not branch}
+
+    def _check_unneeded(self, table: AuditedTable, rest: str, by: str) -> None:
+        name = rest.rpartition("/")[2]
+        tagged = set(table.tags.values())
+        for number, names in table.names_at.items():
+            if name in names and (number >= table.earliest or number in tagged):
+                self._fail(table, number, f"{by} deleted {rest}, which this snapshot needs")
+        for number, names in table.change_names_at.items():
+            if name in names and number >= table.earliest:
+                self._fail(table, number, f"{by} deleted {rest}, which its changelog needs")
 
     def _fail(self, table: AuditedTable, number: int, what: str) -> None:
         if self.finding is None:
@@ -244,7 +297,7 @@ class Auditor:
         table.last_id = number
         context = self.context(table.name)
         snapshot = context.snapshots.get(number)
-        self._take_over(table, snapshot)
+        self._take_over(table, context, snapshot)
         files = live_entries(context, snapshot)
         table.names_at[number], table.change_names_at[number] = self._names(context, snapshot)
         manifests = context.shared(ManifestStore)
@@ -259,11 +312,13 @@ class Auditor:
             found = {row["id"]: (row["note"], row["n"]) for row in read}
             if len(found) != len(read):
                 self._fail(table, number, f"a key has two rows: {sorted(row['id'] for row in read)}")
+            self._settle(table, found)
             self._compare(table, number, "its rows", found, table.truth)
         table.rows_at[number] = found
+        table.written_at[number] = dict(table.written)
         self._fold(table, context, snapshot, has_level_0)
 
-    def _take_over(self, table: AuditedTable, snapshot: Snapshot) -> None:
+    def _take_over(self, table: AuditedTable, context: TableContext, snapshot: Snapshot) -> None:
         """Learn what the snapshot must have brought."""
         user, identifier, number = snapshot.commit_user, snapshot.commit_identifier, snapshot.id
         if (text := snapshot.properties.get(EPOCH_PROPERTY)) is not None:
@@ -272,7 +327,12 @@ class Auditor:
                 self._fail(table, number, f"of epoch {epoch}, after one of epoch {table.epoch}")
             table.epoch = epoch
         if (position := snapshot.properties.get(POSITION_PROPERTY)) is not None:
-            self._follow(table, snapshot, position_from_text(position, table.name))
+            self._follow(table, context, snapshot, position_from_text(position, table.name))
+        if user == REPLAY_USER and snapshot.commit_kind is CommitKind.APPEND:
+            if identifier in table.replays:
+                self._fail(table, number, f"the replay {identifier} committed twice")
+            table.replays.add(identifier)
+            self._replay(table, identifier)
         if snapshot.commit_kind is CommitKind.APPEND and (user, identifier) in table.planned:
             if (user, identifier) in table.committed:
                 self._fail(table, number, f"{user} committed {identifier} twice")
@@ -283,7 +343,7 @@ class Auditor:
                 else:
                     table.written[key] = table.merge(table.written.get(key), values)
 
-    def _follow(self, table: AuditedTable, snapshot: Snapshot, position: SourcePosition) -> None:
+    def _follow(self, table: AuditedTable, context: TableContext, snapshot: Snapshot, position: SourcePosition) -> None:
         """Apply what the position has read since the one before."""
         topic_id = position.identity.topic_ids[TOPIC]
         is_accepted = position.accepted is not None and snapshot.commit_kind is not CommitKind.COMPACT
@@ -300,17 +360,62 @@ class Auditor:
                 reached = start
             elif not is_next or end < reached:
                 self._fail(table, snapshot.id, f"{name} from {start} to {end}, after {reached}")
-            for change in partition.changes[reached:end]:
+            dead = self._dead_letters(name, reached, end) if partition.too_large else {}
+            for offset, change in enumerate(partition.changes[reached:end], reached):
                 if change is None or table_of(change) != table.name:
                     continue
+                is_dead = offset in dead and (topic_id, name, offset) not in table.replayed
                 if change in TRUNCATES.values():
                     table.from_log.clear()
+                    table.maybe.clear()
                     table.truncated_at.add(snapshot.id)
-                elif change[1] is None:
-                    table.from_log.pop(change[0], None)
-                else:
-                    table.from_log[change[0]] = (change[1]["note"], change[1]["n"])
+                elif not is_dead:
+                    table.maybe.pop(change[0], None)
+                    _set(table.from_log, change[0], _values(change))
+                elif offset not in partition.too_large:
+                    self._fail(table, snapshot.id, f"{name}:{offset} can be decoded, and is a dead letter")
+                elif _can_hold(context, partition.too_large[offset][1]):
+                    # Too narrow when the dead letter was written: who wrote it may not be who committed.
+                    before = table.maybe.get(change[0], [table.from_log.get(change[0])])
+                    table.maybe[change[0]] = [*before, _values(change)]
             table.ends[name] = end
+
+    def _dead_letters(self, partition: TopicPartition, start: int, end: int) -> dict[int, int | None]:
+        """Return the offsets of dead letters of these records, each with its replay."""
+        if not self._catalog.table_exists(DEAD_LETTERS):
+            return {}
+        wanted = ["partition", "offset", "replay_id"]
+        rows = Table(self._catalog.load(DEAD_LETTERS)).scan(columns=wanted).to_arrow().to_pylist()
+        ours = [row for row in rows if row["partition"] == partition.partition and start <= row["offset"] < end]
+        return {row["offset"]: row["replay_id"] for row in ours}
+
+    def _replay(self, table: AuditedTable, replay_id: int) -> None:
+        """Take the rows of a replay, except those of keys with newer rows."""
+        for name, partition in self._log.topics[table.topic_id or self._log.topic_id].items():
+            dead = self._dead_letters(name, 0, len(partition.records))
+            chosen = [offset for offset, replay in sorted(dead.items()) if replay == replay_id]
+            for offset in chosen:
+                change, _ = partition.too_large[offset]
+                if table_of(change) != table.name:
+                    continue
+                reached = table.ends.get(name, 0)
+                later = {
+                    at
+                    for at, other in enumerate(partition.changes)
+                    if at > offset and other is not None and (other[0] == change[0] or _truncates(other, table.name))
+                }
+                replayed = {at for at in later if (table.topic_id, name, at) in table.replayed}
+                if not any(at in replayed or (at < reached and at not in dead) for at in later):
+                    table.maybe.pop(change[0], None)
+                    _set(table.from_log, change[0], _values(change))
+                table.replayed[table.topic_id, name, offset] = None
+
+    def _settle(self, table: AuditedTable, found: Rows) -> None:
+        """Learn which of the dead letters were decoded by a later run."""
+        for key, values in table.maybe.items():
+            if found.get(key) in values:
+                _set(table.from_log, key, found.get(key))
+        table.maybe.clear()
 
     def _names(self, context: TableContext, snapshot: Snapshot) -> tuple[frozenset[str], frozenset[str]]:
         """Return the names of the files that the snapshot needs, and of those that its changelog needs."""
@@ -345,6 +450,7 @@ class Auditor:
             not has_level_0 if table.producer == "lookup" else _is_fully_compacted(context, snapshot)
         )
         if is_complete:
+            self._settle(table, copy)
             self._compare(table, number, "the sum of its changelog", copy, table.truth)
 
     def _compare(self, table: AuditedTable, number: int, what: str, found: Rows, truth: Rows) -> None:
@@ -357,8 +463,9 @@ class Auditor:
 
     def check_leftovers(self, table: AuditedTable) -> None:
         """Check that each process that met no fault committed its files, or removed them."""
+        committed = table.committed_names.union(*(branch.committed_names for branch in table.branches.values()))
         for rest, by in self._files(table):
-            if rest.rpartition("/")[2] not in table.committed_names and by not in self._store.disturbed:
+            if rest.rpartition("/")[2] not in committed and by not in self._store.disturbed:
                 raise Finding(f"{table.name}: {by} met no fault, and left {rest}, which no snapshot has")
 
     def check_dead_letters(self, ends: Mapping[TopicPartition, int], topic_id: str) -> None:
@@ -375,17 +482,33 @@ class Auditor:
         }
         if missing := expected - set(found):
             raise Finding(f"{name}: records {sorted(missing)} are neither in a table nor here")
+        self._check_replayed(ends, topic_id)
         if len(self._log.topics) == 1 and len(set(found)) != len(found):
             raise Finding(f"{name}: records are here twice: {found}")
 
+    def _check_replayed(self, ends: Mapping[TopicPartition, int], topic_id: str) -> None:
+        """Check that the last replay has left only what nobody can decode, or what it may not decide."""
+        if not self.is_replayed or not self._catalog.table_exists(DEAD_LETTERS):
+            return
+        rows = Table(self._catalog.load(DEAD_LETTERS)).scan(columns=["partition", "offset", "replayed_at"])
+        for row in rows.to_arrow().to_pylist():
+            name = TopicPartition(TOPIC, row["partition"])
+            partition = self._log.topics[topic_id][name]
+            is_decidable = row["offset"] in partition.too_large
+            if is_decidable and row["offset"] + 1 < partition.first:
+                continue  # retention may have deleted newer rows of its key
+            if (row["replayed_at"] is None) == is_decidable:
+                what = "was not replayed" if is_decidable else "was replayed, and nobody can decode it"
+                raise Finding(f"{DEAD_LETTERS}: the record {row['partition']}:{row['offset']} {what}")
+
     def check_nothing_unreferenced(self, table: AuditedTable) -> None:
         """Check a table whose orphans were removed: only what a snapshot, a tag or a branch names is there."""
-        # Also what an expiry that was killed left: the next one continues with it.
-        prefix = f"{self._warehouse}/{table.name.replace('.', '.db/')}/snapshot/snapshot-"
-        kept = {number for number in table.mentioned_at if f"{prefix}{number}" in self._store.objects}
-        kept |= set(table.tags.values())
-        kept = kept.union(*(table.branch_numbers[branch] for branch in table.branches))
-        named = set[str]().union(*(table.mentioned_at[number] for number in kept))
+        named = set[str]()
+        for one in (table, *table.branches.values()):
+            # Also what an expiry that was killed left: the next one continues with it.
+            prefix = f"{self._warehouse}/{table.name.replace('.', '.db/')}/{one.location}snapshot/snapshot-"
+            kept = {number for number in one.mentioned_at if f"{prefix}{number}" in self._store.objects}
+            named = named.union(*(one.mentioned_at[number] for number in kept | set(one.tags.values())))
         for rest, by in self._files(table):
             if rest.rpartition("/")[2] not in named:
                 raise Finding(f"{table.name}: {rest} of {by} is left, although nothing names it")
@@ -404,16 +527,61 @@ class Auditor:
             raise Finding(f"{table.name}: verify says {[str(problem) for problem in problems[:3]]}")
         if table.has_log_rows and not self._log.is_read(table.name, table.topic_id, table.ends):
             raise Finding(f"{table.name}: it ends at {table.ends}, the log at {self._log.ends}")
-        missing = table.planned.keys() - table.committed.keys()
-        if missing:
-            raise Finding(f"{table.name}: {sorted(missing)[:3]} were never committed")
+        for one in (table, *table.branches.values()):
+            if missing := one.planned.keys() - one.committed.keys():
+                raise Finding(f"{one.name}: {sorted(missing)[:3]} were never committed")
 
 
-def _branch_of(rest: str) -> str | None:
-    """Return the branch whose snapshot this file is; None if it is none."""
-    parts = rest.split("/")
-    is_snapshot = parts[0] == "branch" and len(parts) == 4 and parts[3].startswith("snapshot-")
-    return parts[1].removeprefix("branch-") if is_snapshot else None
+def _values(change: Change) -> Values | None:
+    row = change[1]
+    return None if row is None else (row["note"], row["n"])
+
+
+def _set(rows: Rows, key: int, values: Values | None) -> None:
+    if values is None:
+        rows.pop(key, None)
+    else:
+        rows[key] = values
+
+
+def _truncates(change: Change, table: str) -> bool:
+    return change in TRUNCATES.values() and table_of(change) == table
+
+
+def width_of(context: TableContext) -> str:
+    """Return the type of the table's number."""
+    (field_,) = [one for one in context.schema.fields if one.name == "n"]
+    return str(field_.type).partition(" ")[0]
+
+
+def _can_hold(context: TableContext, width: str) -> bool:
+    return WIDTHS.index(width) <= WIDTHS.index(width_of(context))
+
+
+def _branched(table: AuditedTable, branch: str, number: int) -> AuditedTable:
+    """Return a new branch that begins with a snapshot of the table."""
+    until = lambda found: {one: found[one] for one in found if one == number}  # noqa: E731
+    return AuditedTable(
+        f"{table.name}$branch_{branch}",
+        table.options,
+        table.merge,
+        planned={
+            which: rows for which, rows in table.planned.items() if table.committed.get(which, number + 1) <= number
+        },
+        committed={which: at for which, at in table.committed.items() if at <= number},
+        written=dict(table.written_at[number]),
+        folded=dict(table.fold_at.get(number, {})),
+        rows_at=until(table.rows_at),
+        fold_at=until(table.fold_at),
+        last_id=number,
+        names_at=until(table.names_at),
+        change_names_at=until(table.change_names_at),
+        earliest=number,
+        mentioned_at=until(table.mentioned_at),
+        location=f"branch/branch-{branch}/",
+        is_settled=False,
+        written_at=until(table.written_at),
+    )
 
 
 def apply_change(copy: Rows, kind: int, key: int, values: Values, *, is_exact: bool) -> str | None:

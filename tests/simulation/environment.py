@@ -19,6 +19,7 @@ from tidelake.compaction import scheduler as compaction_scheduler
 from tidelake.compaction.scheduler import CompactionScheduler
 from tidelake.ingest.pipeline import builder, checkpointer
 from tidelake.storage.base import env, threads
+from tidelake.storage.commit import uncommitted_files
 from tidelake.storage.fileio import late_hints
 from tidelake.storage.merge.spill_folder import SpillFolders
 from tidelake.storage.model import option_support
@@ -119,6 +120,8 @@ def installed(scheduler: Scheduler) -> Iterator[ThreadKit]:
         for module in (compact_manager, checkpointer, builder, compaction_scheduler):
             patches.setattr(module, "shared_scheduler", lambda: compactions)
         patches.setattr(option_support, "_logged_lock", kit.Lock())
+        # The store is one in memory, but asked as an object store is: each question costs a request.
+        patches.setattr(uncommitted_files, "scheme_of", lambda _: "s3")
         # It runs once in a process, in real folders: which lake of the process spills first must not matter.
         patches.setattr(SpillFolders, "_start_heartbeat", lambda self: None)
         pa.set_cpu_count(1)  # Arrow's threads are not the scheduler's

@@ -13,5 +13,9 @@ FAILED_ONCE: Final[tuple[tuple[int, int, str], ...]] = (
     (317, 600, "a compaction beside an expiry was taken for replaced, and a live snapshot was deleted"),
     (363, 600, "a compaction that came too late withdrew the rows before it, and their manifests were deleted"),
     (35, 1_000, "an overwrite wrote a changelog that no snapshot names"),
+    (87, 600, "a follower that began before a column became wider got wrapped numbers"),
+    (113, 600, "a record that retention deleted kept newer dead letters of its partition from being replayed"),
+    (126, 600, "a checkpoint that failed while a table left the quarantine blocked the pipeline for ever"),
+    (133, 600, "a dead letter of this moment made a replay take an older one for superseded"),
     (7, 600, "a commit whose base expired, too, while buckets were compared, was told of a corrupt file"),
 )

@@ -17,7 +17,7 @@ from tests.simulation import actors
 from tests.simulation.actors import TOTALS, may_happen
 from tests.simulation.auditor import AuditedTable, Auditor, Finding, Rows, newest
 from tests.simulation.environment import installed
-from tests.simulation.log import CUSTOMERS, ORDERS, Database, Log
+from tests.simulation.log import CUSTOMERS, ORDERS, Database, Log, with_length
 from tests.simulation.options import Swarm, draw
 from tests.simulation.scheduler import START_NS, Deadlock, Process, Scheduler, SimulatedThread
 from tests.simulation.store import ObjectStore, StoreClient, StoreFaults
@@ -45,7 +45,10 @@ _ACTORS: Final[dict[str, Actor]] = {
     "follower": actors.follower_of("follower-orders"),
     "second follower": actors.follower_of("follower-totals"),
     "reader": actors.reader,
+    "replay": actors.replay,
+    "branch writer": actors.branch_writer,
 }
+_LEAVE_TOTALS_ALONE: Final = ("pipeline", "replay", "fast forward")
 _OTHER_NUMBER: Final = re.compile(r"([\w.]+): option bucket = (\d+), but files of this partition")
 _RESTART_MS: Final = (10, 1_000, 20_000)
 _HANG_NS: Final = 24 * 3_600_000_000_000  # everything here ends in a few minutes, without faults
@@ -95,12 +98,19 @@ class Lake:
             tables,
             keys_move="keys move" in events,
             leaves_out_values="values are left out" in events,
+            has_large_numbers=swarm.has_large_numbers,
+            has_long_notes=swarm.has_long_notes,
+            have_input_changelog=frozenset(
+                name for name in tables if swarm.options[name]["changelog-producer"] == "input"
+            ),
         )
         self.auditor = Auditor(scheduler, self.store, self.warehouse, self.log)
         self.is_ending = False
         self.stops: dict[Process, Callable[[], None]] = {}
         self.pipelines: dict[Process, Pipeline] = {}
         self.writers: dict[tuple[str, str], list[int]] = {}
+        self.fast_forwards_to = ""  # a branch; while it isn't empty, nobody else works with the table
+        self.branch_writers: dict[Process, str] = {}  # with the branch's name
         self.rescales: dict[str, int] = {}  # tables whose rescale may be unfinished, with the number of buckets
         self.accepts_gap = set[str]()  # the operator, of these tables at the next start
         self.copies: dict[str, dict[str, tuple[Rows, str | None, int]]] = {}  # with position and last snapshot seen
@@ -115,11 +125,16 @@ class Lake:
     @property
     def has_nonsense(self) -> bool:
         """Whether some records can't be decoded: the pipeline is configured to keep them apart."""
-        return "nonsense" in self.swarm.source_events
+        return "nonsense" in self.swarm.source_events or self.swarm.has_large_numbers
 
     @property
     def operations(self) -> int:
         return self.store.operations + self.log.records + self.records
+
+    def note(self, short: str) -> str:
+        """Return the text, or now and then a long one that begins with it."""
+        random = self.scheduler.random
+        return with_length(short, random) if self.swarm.has_long_notes else short
 
     def pause(self, at_most_ms: float) -> None:
         """Sleep for a random time, or until the end begins."""
@@ -187,6 +202,8 @@ class Lake:
             if role == "pipeline" and self.log.is_to_be_compacted and not self._may_commit_records():
                 self.log.is_to_be_compacted = False
                 self.log.compact()
+            while self.fast_forwards_to and role not in _LEAVE_TOTALS_ALONE:
+                self.scheduler.sleep(1_000_000_000)
             process = self._spawn(role, actor)
             wait_until(self.scheduler, lambda process=process: process.is_dead, [process.watchers.append])  # type: ignore[misc]
             if self.is_ending and not self._has_work(role):
@@ -205,13 +222,22 @@ class Lake:
         whether rows are there.
         """
         if role == "pipeline":
-            return not self._is_read()
+            return not self.has_read_all
+        if role == "replay":
+            return not self.auditor.is_replayed
         if role == "rescale":
             return bool(self.rescales)
         user = actors.USERS.get(role)
-        return any(progress[1] for (one, _), progress in self.writers.items() if one == user)
+        return any(self.is_planned(user, table) for one, table in self.writers if one == user)
 
-    def _is_read(self) -> bool:
+    def is_planned(self, user: str | None, table: str) -> bool:
+        """Return whether a writer has told of a commit, and does not know that it is there."""
+        progress = self.writers.get((user or "", table), [0, False])
+        return bool(progress[1])
+
+    @property
+    def has_read_all(self) -> bool:
+        """Whether the tables have all rows of the log, and nothing comes into it any more."""
         is_written = all(thread.name not in ("database", "connector") for thread in self.world.threads)
         tables = [self.auditor.tables[name] for name in self.database.tables]
         return is_written and all(self.log.is_read(table.name, table.topic_id, table.ends) for table in tables)
@@ -240,6 +266,39 @@ class Lake:
                 self.covered["take-over"] += 1
                 self._spawn("pipeline", actors.pipeline)
 
+    def _fast_forwards(self) -> None:
+        """Now and then, stop all who work with a table, and replace its main branch by another one."""
+        random, table = self.scheduler.random, self.auditor.tables[TOTALS]
+        while not self.is_ending:
+            self.pause(random.choice((2_000, 20_000)))
+            ready = [name for name, one in table.branches.items() if one.is_settled and one.audits]
+            if self.is_ending or not ready:
+                continue
+            self.fast_forwards_to = name = random.choice(ready)
+            stopped = [p for role, alive in self._alive.items() if role not in _LEAVE_TOTALS_ALONE for p in alive]
+            self.store.crashing += stopped
+            path = f"{self.warehouse}/{TOTALS.replace('.', '.db/')}/"
+            while any(not process.is_dead for process in stopped) or any(path in one[1] for one in self.store.late):
+                self.scheduler.sleep(1_000_000_000)
+                self.store.land_late_puts()
+            if name in table.branches and table.branches[name].is_settled:
+                table.is_rewritten = True
+                while self.fast_forwards_to:
+                    self.covered["fast-forward"] += 1
+                    process = self._spawn("fast forward", actors.fast_forward)
+                    wait_until(
+                        self.scheduler,
+                        lambda process=process: process.is_dead,  # type: ignore[misc]
+                        [process.watchers.append],
+                    )
+                unfinished = {
+                    user: at for (user, of), (at, is_planned) in self.writers.items() if is_planned and of == TOTALS
+                }
+                self.auditor.fast_forwarded(table, name, unfinished)
+                for copies in self.copies.values():
+                    copies.pop(TOTALS, None)
+            self.fast_forwards_to = ""
+
     def _between(self) -> None:
         """Called by the hub before it chooses the next thread."""
         self.auditor.look()
@@ -248,6 +307,7 @@ class Lake:
             for process in crashing:
                 if not process.is_dead:
                     self.store.disturbed.add(process.name)
+                    self.branch_writers.pop(process, None)
                     self.scheduler.note_of(process, "is killed")
                     self.scheduler.kill(process)
                     for alive in self._alive.values():
@@ -264,7 +324,9 @@ class Lake:
             catalog = Catalog(FileSystemCatalog(io, self.warehouse))
             catalog.create_database("shop")
             for name, options in self.swarm.options.items():
-                catalog.create_table(name, actors.COLUMNS, primary_key=["id"], options=options)
+                is_narrow = self.swarm.has_large_numbers and name in self.database.tables
+                columns = actors.NARROW_COLUMNS if is_narrow else actors.COLUMNS
+                catalog.create_table(name, columns, primary_key=["id"], options=options)
 
         for name in self.database.tables:
             self.auditor.add(AuditedTable(name, self.swarm.options[name], newest, has_log_rows=True))
@@ -282,6 +344,8 @@ class Lake:
             if role in self.swarm.actors:
                 scheduler.start(self.world, f"keeper of {role}", partial(self._keep_alive, role, actor))
         scheduler.start(self.world, "trouble", self._trouble)
+        if "fast forward" in self.swarm.actors:
+            scheduler.start(self.world, "fast forwards", self._fast_forwards)
         self.store.faults = self.swarm.faults
         self.log.unavailable = self.swarm.unavailable
         checked = [0, 0]
@@ -315,7 +379,7 @@ class Lake:
         def is_quiet() -> bool:
             if self.auditor.finding is not None:
                 return True
-            if self._is_read() and not self.store.late:
+            if self.has_read_all and not self.store.late:
                 for stop in list(self.stops.values()):
                     stop()
                 self.stops.clear()
@@ -323,7 +387,7 @@ class Lake:
 
         if not scheduler.run(is_quiet, limit_ns) and scheduler.failure is None:
             left = [process.name for alive in self._alive.values() for process in alive]
-            raise Finding(f"a day after the last fault these still run: {left}, read: {self._is_read()}")
+            raise Finding(f"a day after the last fault these still run: {left}, read: {self.has_read_all}")
         self._raise()
         for name in self.swarm.options:
             table = self.auditor.tables[name]

@@ -7,6 +7,7 @@ import json
 import zlib
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from random import Random
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -28,6 +29,8 @@ ORDERS: Final = "shop.orders"
 CUSTOMERS: Final = "shop.customers"
 TRUNCATES: Final[Mapping[str, Change]] = {ORDERS: (-1, None), CUSTOMERS: (-2, None)}
 TOPIC: Final = "shop.public.orders"
+WIDTHS: Final = ("SMALLINT", "INT", "BIGINT")
+_LARGE: Final = (40_000, 3_000_000_000)  # too large for the first of them, and for the second
 _SOURCE: Final = {"connector": "postgresql", "name": "shop", "db": "shop", "schema": "public"}
 _POLL_S: Final = 0.5
 
@@ -39,12 +42,15 @@ class Partition:
 
     changes: what the record of each offset does; None if it does nothing.
     poisoned: the offsets whose record is no Debezium record.
+    too_large: the offsets whose record has a number that a table's narrow column can't hold, with the record's change
+        and the first of WIDTHS that can.
     first: records below were deleted by retention.
     """
 
     records: list[Record | None] = field(default_factory=list)
     changes: list[Change | None] = field(default_factory=list)
     poisoned: set[int] = field(default_factory=set)
+    too_large: dict[int, tuple[Change, str]] = field(default_factory=dict)
     first: int = 0
 
 
@@ -75,14 +81,21 @@ class Log:
     def partitions(self) -> dict[TopicPartition, Partition]:
         return self.topics[self.topic_id]
 
-    def append(self, key: int, value: bytes | None, change: Change | None, headers: Headers = ()) -> None:
-        """Add a record to the partition of its key. Partitions that came later get no keys of older ones."""
+    def append(
+        self, key: int, value: bytes | None, change: Change | None, headers: Headers = (), width: str = WIDTHS[0]
+    ) -> None:
+        """Add a record to the partition of its key. Partitions that came later get no keys of older ones.
+
+        width: the narrowest type of a column that can hold its number.
+        """
         keys = _key_text(key)
         if key not in self._routes:
             self._routes[key] = list(self.partitions)[zlib.crc32(keys) % len(self.partitions)]
         partition = self.partitions[self._routes[key]]
         if change is None and value is not None:
             partition.poisoned.add(len(partition.records))
+        if change is not None and width != WIDTHS[0]:
+            partition.too_large[len(partition.records)] = (change, width)
         self._add(partition, (keys, value, headers), change)
 
     def append_truncate(self, value: bytes, change: Change) -> None:
@@ -148,6 +161,17 @@ def table_of(change: Change) -> str:
     return CUSTOMERS if change[0] >= _SECOND_TABLES_FIRST_KEY or change is TRUNCATES[CUSTOMERS] else ORDERS
 
 
+def with_length(text: str, random: Random) -> str:
+    """Return the text, or now and then a long one that begins with it, and can't be compressed well."""
+    return f"{text} {random.randbytes(8_000).hex()}" if random.random() < 0.1 else text
+
+
+def _width(*rows: Row | None) -> str:
+    """Return the narrowest type that holds the numbers of the rows."""
+    n = max((row or {}).get("n") or 0 for row in rows)
+    return WIDTHS[sum(n >= least for least in _LARGE)]
+
+
 def _key_text(key: int) -> bytes:
     return json.dumps({"id": key}).encode()
 
@@ -171,7 +195,10 @@ class Database:
     rows: dict[int, Row] = field(default_factory=dict)
     keys_move: bool = False
     leaves_out_values: bool = False
-    sent: list[tuple[int, bytes | None, Change | None, Headers]] = field(default_factory=list)
+    has_large_numbers: bool = False
+    has_long_notes: bool = False
+    have_input_changelog: frozenset[str] = frozenset()  # tables that take the row before an update, too
+    sent: list[tuple[int, bytes | None, Change | None, Headers, str]] = field(default_factory=list)
     changes: int = 0
     columns: list[str] = field(default_factory=list)  # that were added
 
@@ -181,6 +208,10 @@ class Database:
         self.changes += 1
         before = self.rows.get(key)
         new: Row = {"id": key, "note": f"n{self.changes}", "n": random.choice([None, self.changes])}
+        if self.has_long_notes:
+            new["note"] = with_length(f"n{self.changes}", random)
+        if self.has_large_numbers and random.random() < 0.3:
+            new["n"] = random.choice(_LARGE) + self.changes
         after: Row | None = new | {column: random.choice([None, self.changes]) for column in self.columns}
         if before is not None and self.keys_move and random.random() < 0.2:
             self._move(key, before)
@@ -196,7 +227,10 @@ class Database:
             del self.rows[key]
         else:
             self.rows[key] = after
-        self._send(key, self._record(op, before, after, (key, after)), (key, after))
+        change: Change = (key, after)
+        is_decoded = after is None or table_of(change) in self.have_input_changelog
+        width = _width(after, before if is_decoded else None)
+        self._send(key, self._record(op, before, after, change), change, width=width)
         if op == "d" and random.random() < 0.5:
             self._send(key, None, None)  # a tombstone for Kafka's compaction
 
@@ -210,18 +244,21 @@ class Database:
         del self.rows[key]
         self.rows[new_key] = after
         gone, come = (key, None), (new_key, after)
-        self._send(key, self._record("d", before, None, gone), gone, (("__debezium.newkey", _key_text(new_key)),))
+        to = (("__debezium.newkey", _key_text(new_key)),)
+        self._send(key, self._record("d", before, None, gone), gone, to, _width(before))
         self._send(key, None, None)
         old = (("__debezium.oldkey", _key_text(key)),)
-        self._send(new_key, self._record("c", None, after, come, before), come, old)
+        self._send(new_key, self._record("c", None, after, come, before), come, old, _width(after))
 
-    def _send(self, key: int, value: bytes | None, change: Change | None, headers: Headers = ()) -> None:
+    def _send(
+        self, key: int, value: bytes | None, change: Change | None, headers: Headers = (), width: str = WIDTHS[0]
+    ) -> None:
         if change is not None and change in TRUNCATES.values():
             assert value is not None
             self.log.append_truncate(value, change)
         else:
-            self.log.append(key, value, change, headers)
-        self.sent.append((key, value, change, headers))
+            self.log.append(key, value, change, headers, width)
+        self.sent.append((key, value, change, headers, width))
 
     def truncate(self) -> None:
         change = TRUNCATES[self.scheduler.random.choice(self.tables)]
@@ -241,13 +278,13 @@ class Database:
     def read_again(self) -> None:
         """Send each row as a snapshot's record."""
         for key, row in sorted(self.rows.items()):
-            self._send(key, self._record("r", None, row, (key, row)), (key, row))
+            self._send(key, self._record("r", None, row, (key, row)), (key, row), width=_width(row))
 
     def send_snapshot_row(self) -> None:
         """Send a row that was there before the connector, or one again that it has sent."""
         key = self._some_key()
         row = self.rows.setdefault(key, {"id": key, "note": f"s{key}", "n": key})
-        self._send(key, self._record("r", None, row, (key, row)), (key, row))
+        self._send(key, self._record("r", None, row, (key, row)), (key, row), width=_width(row))
 
     def send_nonsense(self) -> None:
         """Send a record that nobody can decode."""

@@ -23,9 +23,14 @@ _ENGINES: Final[dict[str, tuple[dict[str, str], Merge]]] = {
     "first-row": ({"merge-engine": "first-row"}, first),
 }
 _PRODUCERS: Final = ("none", "input", "lookup", "full-compaction")
+_LATER_ACTORS: Final = (
+    "replay",
+    "branch writer",
+    "fast forward",
+)  # drawn apart from the others, whose draws stay as they were
 ACTORS: Final = (
     "pipeline", "take-over", "zombie", "writer", "second writer", "compaction", "expiry", "orphans", "tags", "branches",
-    "alterer", "rescale", "follower", "second follower", "reader",
+    "alterer", "rescale", "follower", "second follower", "reader", *_LATER_ACTORS,
 )  # fmt: skip
 SOURCE_EVENTS: Final = (
     "connector restarts", "snapshot is read again", "aborted transactions", "log compaction", "retention",
@@ -38,6 +43,8 @@ SOURCE_EVENTS: Final = (
 @dataclass(frozen=True)
 class Swarm:
     """The draw of a seed. snapshot_rows: how many rows the database has before its connector sends changes.
+    has_long_notes: some rows are so long that files differ in size, and a compaction leaves out the largest.
+    has_large_numbers: rows have numbers that are too large for the table's column, until somebody widens it.
     off: switches that a shrinker turned off: names of actors and faults.
     """
 
@@ -58,6 +65,8 @@ class Swarm:
     source_events: tuple[str, ...]
     snapshot_rows: int = 0
     bootstrap: str = "{}"
+    has_large_numbers: bool = False
+    has_long_notes: bool = False
     covered: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -67,7 +76,17 @@ class Swarm:
         return {"shop.orders": self.orders, **of_customers, "shop.totals": self.totals}
 
 
-FAULTS: Final = ("error before", "error after", "late", "slow", "crash", "kill", "unavailable")
+FAULTS: Final = (
+    "error before",
+    "error after",
+    "late",
+    "slow",
+    "crash",
+    "kill",
+    "unavailable",
+    "lost put",
+    "large numbers",
+)
 
 
 def draw(seed: int, off: frozenset[str] = frozenset()) -> Swarm:
@@ -94,11 +113,21 @@ def draw(seed: int, off: frozenset[str] = frozenset()) -> Swarm:
         slow=share("slow", 0.0, 0.01, 0.05),
         slow_ms=random.choice((200, 5_000, 60_000)),
         crash=share("crash", 0, 0, 0.0005, 0.002),
+        lost_put=0.0 if "lost put" in off else Random(f"lost puts {seed}").choice((0, 0, 0.05, 0.2)),
     )
-    taking_part = {name for name in ACTORS if random.random() < 0.75} | {"pipeline", "writer"}
+    first_actors = [name for name in ACTORS if name not in _LATER_ACTORS]
+    taking_part = {name for name in first_actors if random.random() < 0.75} | {"pipeline", "writer"}
     partitions = random.choice((1, 2, 3))
     events = _events(Random(f"source {seed}"), partitions)
     snapshot_rows, bootstrap = _bootstrap(Random(f"bootstrap {seed}"), off)
+    of_numbers = Random(f"large numbers {seed}")
+    has_large_numbers = of_numbers.random() < 0.3 and "large numbers" not in off
+    if has_large_numbers:
+        events = [event for event in events if event not in _NEED_EACH_ROW]
+        taking_part |= {"replay"} if of_numbers.random() < 0.85 else set()
+    of_branches = Random(f"branches {seed}")
+    if of_branches.random() < 0.5 and "branches" in taking_part:
+        taking_part |= {"branch writer"} | ({"fast forward"} if of_branches.random() < 0.5 else set())
     return Swarm(
         orders,
         totals,
@@ -117,7 +146,14 @@ def draw(seed: int, off: frozenset[str] = frozenset()) -> Swarm:
         source_events=tuple(event for event in events if event not in off),
         snapshot_rows=snapshot_rows,
         bootstrap=bootstrap,
+        has_large_numbers=has_large_numbers,
+        has_long_notes=Random(f"long notes {seed}").random() < 0.4,
     )
+
+
+# A record that leaves out values needs the row before it, which may wait as a dead letter. Log compaction keeps only
+# the newest record of a key, which may wait, too. A dead letter does not know of which topic it is.
+_NEED_EACH_ROW: Final = ("values are left out", "log compaction", "topic is created again")
 
 
 def _bootstrap(random: Random, off: frozenset[str]) -> tuple[int, str]:

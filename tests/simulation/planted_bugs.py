@@ -14,13 +14,17 @@ from tidelake.checkpoint.fence import EpochFence
 from tidelake.checkpoint.offsets import OffsetRange, SourcePosition
 from tidelake.compaction.merge_tree import changelog_merge, lookup_merge, merge_tree
 from tidelake.ingest.dead_letter_table import TableDeadLetters
+from tidelake.ingest.replay.later_changes import LaterChanges
+from tidelake.ingest.replay.replay import DeadLetterReplay
 from tidelake.storage.commit import conflict_check
 from tidelake.storage.commit.conflict_check import ConflictCheck
-from tidelake.storage.commit.expire import snapshot_expiry
+from tidelake.storage.commit.expire import file_references, snapshot_expiry
 from tidelake.storage.commit.expire.deletion_plan import DeletionPlanner
 from tidelake.storage.commit.expire.file_references import References
 from tidelake.storage.commit.publisher import Publisher
 from tidelake.storage.fileio.retrying import RetryingFileIO
+from tidelake.storage.files import reader
+from tidelake.storage.maintenance import branch_changes, referenced_files
 from tidelake.storage.maintenance.orphans import OrphanCleaning, clean_orphans
 from tidelake.storage.model.format import KIND_COLUMN, RowKind
 from tidelake.storage.model.snapshots.snapshot import SnapshotStore
@@ -176,6 +180,61 @@ def _dead_letters_of_others_unseen(patches: pytest.MonkeyPatch) -> None:
     patches.setattr(TableDeadLetters, "_check_others", lambda *_: None)
 
 
+def _replay_over_newer_rows(patches: pytest.MonkeyPatch) -> None:
+    patches.setattr(LaterChanges, "after", lambda *_: [])
+
+
+def _replay_without_truncates(patches: pytest.MonkeyPatch) -> None:
+    patches.setattr(LaterChanges, "is_truncated_after", lambda *_: False)
+
+
+def _replay_unmarked(patches: pytest.MonkeyPatch) -> None:
+    patches.setattr(DeadLetterReplay, "_mark", lambda *_: None)
+
+
+def _replay_beside_the_pipeline(patches: pytest.MonkeyPatch) -> None:
+    right = DeadLetterReplay._own_state
+
+    def state(self: DeadLetterReplay, *arguments: Any) -> Any:
+        found = right(self, *arguments)
+        return type(found)(None, found.ends) if found.newest is None else _AlwaysEqual(found)
+
+    patches.setattr(DeadLetterReplay, "_own_state", state)
+
+
+class _AlwaysEqual:
+    def __init__(self, state: Any) -> None:
+        self.ends = state.ends
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _branch_forgets_main(patches: pytest.MonkeyPatch) -> None:
+    right = file_references.all_branches
+    patches.setattr(file_references, "all_branches", lambda *a: [name for name in right(*a) if name != "main"])
+
+
+def _orphans_of_main_only(patches: pytest.MonkeyPatch) -> None:
+    patches.setattr(referenced_files, "all_branches", lambda *_: ["main"])
+
+
+class _WithoutNewest(SnapshotStore):
+    def latest_id(self) -> int | None:
+        earliest, latest = self.earliest_id(), super().latest_id()
+        return None if earliest is None or latest is None else max(earliest, latest - 1)
+
+
+def _fast_forward_without_newest(patches: pytest.MonkeyPatch) -> None:
+    patches.setattr(branch_changes, "SnapshotStore", _WithoutNewest)
+
+
+def _values_wrap(patches: pytest.MonkeyPatch) -> None:
+    patches.setattr(reader, "_check_whole", lambda *_: None)
+
+
 PLANTED: Final[dict[str, Plant]] = {
     "no fence": _no_fence,
     "a compaction is not checked against the snapshot": _unchecked_compaction,
@@ -200,6 +259,14 @@ PLANTED: Final[dict[str, Plant]] = {
     "orphans are removed whatever their age": _orphans_without_age,
     "dead letters are dropped": _dead_letters_dropped,
     "dead letters that another process writes meanwhile are not looked at": _dead_letters_of_others_unseen,
+    "a replay writes over newer rows": _replay_over_newer_rows,
+    "a replay does not see truncates": _replay_without_truncates,
+    "a replay does not mark its dead letters": _replay_unmarked,
+    "a replay does not look at what the pipeline committed meanwhile": _replay_beside_the_pipeline,
+    "values of a wider column wrap": _values_wrap,
+    "an expiry on a branch forgets main": _branch_forgets_main,
+    "orphans: other branches are forgotten": _orphans_of_main_only,
+    "a fast-forward forgets the newest snapshot": _fast_forward_without_newest,
 }
 
 

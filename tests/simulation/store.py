@@ -26,7 +26,7 @@ class StoreFaults:
 
     error_before: a 5xx without effect. error_after: the request acted, its answer was lost. late_put: a conditional put
     without an answer, which acts up to a minute later. slow: a latency of up to `slow_ms`. crash: the process dies,
-    half of the times before the call acts.
+    half of the times before the call acts. lost_put: as error_after, for a conditional put alone: the commits.
     """
 
     error_before: float = 0.0
@@ -35,6 +35,7 @@ class StoreFaults:
     slow: float = 0.02
     slow_ms: int = 2_000
     crash: float = 0.0
+    lost_put: float = 0.0
 
 
 @dataclass(slots=True)
@@ -158,6 +159,7 @@ class StoreClient:
             ("error before", faults.error_before),
             ("error after", faults.error_after),
             ("late", faults.late_put if may_act_late else 0.0),
+            ("error after", faults.lost_put if may_act_late else 0.0),
         ):
             if chance < share:
                 return self._fault(name, call, path, random)

@@ -11,6 +11,7 @@ from random import Random
 
 import pytest
 
+from tests.ingest.formats.debezium.changes import change
 from tests.ingest.quarantine.world import GrowingSource, QuarantineWorld, until
 from tests.support.faulty_file_io import Call, Fault, FaultyIOError
 from tests.support.levels import is_of_the_day, sample
@@ -112,6 +113,25 @@ async def test_one_poisoned_table_of_twenty_delays_no_checkpoint_of_the_others()
     pipeline.stop()
     assert (await running).ended == "stopped"
     assert await asyncio.to_thread(world.kept) == ["shop.t7"]
+
+
+async def test_a_checkpoint_that_fails_while_a_table_catches_up_stops_the_pipeline_if_no_table_is_left() -> None:
+    """A truncate that was kept for the table takes a checkpoint of all tables. Its error is not the table's own."""
+    world = await asyncio.to_thread(
+        partial(QuarantineWorld, tables=2, is_shared=True, interval_ms=600_000, retry_ms=500, broken={"t0", "t1"})
+    )
+
+    def refuses(call: Call) -> bool:
+        return call.name in ("open_output", "create_if_absent", "write") and ("/t1/" in call.path) == bool(world.kept())
+
+    world.refuses = refuses
+    truncate = change("t", key=None, source={"db": "s", "table": "t0"})
+    world.log.append("all", truncate.value, None, 0)
+    world.add("t1", 0)
+    pipeline = await asyncio.to_thread(world.pipeline, GrowingSource(world.log))
+    async with asyncio.timeout(30):
+        with pytest.raises(FaultyIOError, match=r"injected"):
+            await pipeline.run()
 
 
 async def test_a_failing_only_table_stops_the_pipeline() -> None:

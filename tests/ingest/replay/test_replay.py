@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import tidelake
 from tests.support.levels import examples
 from tests.support.recorded_progress import Recorded
+from tidelake.checkpoint.offsets import OffsetRange, TopicPartition
 from tidelake.errors import BadInput, CommitConflict
 from tidelake.ingest.config.config import parse_config
 from tidelake.ingest.dead_letter_table import COLUMNS, TableDeadLetters
@@ -26,6 +27,7 @@ from tidelake.ingest.replay import replay
 from tidelake.ingest.replay.later_changes import row_values
 from tidelake.ingest.replay.replay import DeadLetterReplay, ReplayReport
 from tidelake.ingest.settings import Config
+from tidelake.ingest.sources.change_log_folder import ChangeLogFolder
 from tidelake.storage.base.progress import shown_on
 from tidelake.storage.catalog.filesystem import FileSystemCatalog
 from tidelake.storage.ddl.schema_changes import SchemaChange
@@ -92,6 +94,14 @@ class Shop:
         (self.path / "in" / f"{self.files:04}.jsonl").write_text("".join(lines))
         self.files += 1
         self.offset += len(changes)
+
+    def add_truncate(self) -> None:
+        value = {"op": "t", "before": None, "after": None, "source": {"db": "shop", "table": "orders"}}
+        record = {"topic": "shop", "partition": 0, "offset": self.offset, "timestamp_ms": 1_700_000_000_000}
+        text = json.dumps({**record, "key": None, "value": json.dumps(value)})
+        (self.path / "in" / f"{self.files:04}.jsonl").write_text(text + "\n")
+        self.files += 1
+        self.offset += 1
 
     def run(self) -> None:
         asyncio.run(build_pipeline(self.config).run())
@@ -299,6 +309,41 @@ def test_a_letter_stays_if_the_log_no_longer_holds_later_records(shop: Shop) -> 
     (report,) = shop.replay()
     assert "the log no longer has the later records" in report.remaining[0]["reason"]
     assert shop.rows() == {2: "2"}
+
+
+def test_a_letter_is_replayed_although_the_log_lacks_records_after_an_older_one(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.add((1, BAD))
+    shop.add((5, 5))
+    shop.run()
+    shop.add((2, BAD), (3, 3))
+    shop.run()
+    shop.fix()
+    for name in ("0000", "0001"):
+        (shop.path / "in" / f"{name}.jsonl").unlink()
+
+    async def bounds(self: ChangeLogFolder, partitions: Any) -> dict[TopicPartition, OffsetRange]:
+        return {TopicPartition("shop", 0): OffsetRange(2, 4)}
+
+    monkeypatch.setattr(ChangeLogFolder, "bounds", bounds)
+    (report,) = shop.replay()
+    assert report.outcomes == {"replayed": 1}
+    assert [one["offset"] for one in report.remaining] == [0]
+    assert shop.rows() == {2: BAD, 3: "3", 5: "5"}
+
+
+@pytest.mark.parametrize("options", [{}, {"merge-engine": "aggregation", "fields.quantity.aggregate-function": "max"}])
+def test_a_letter_from_before_a_truncate_adds_no_row(tmp_path: Path, options: dict[str, str]) -> None:
+    shop = Shop(tmp_path, options=options)
+    shop.add((1, BAD), (2, 2))
+    shop.run()
+    shop.add_truncate()
+    shop.add((3, BAD))
+    shop.run()
+    shop.fix()
+    assert outcomes(shop.replay()) == {"replayed": 1, "superseded": 1}
+    assert shop.rows() == {3: BAD}
 
 
 @pytest.mark.parametrize("crash_at", ["_write", "_mark", "the last _mark"])

@@ -14,7 +14,7 @@ import pytest
 from tests.storage.files.samples import FORMATS, table_schema
 from tests.storage.files.test_statistics import evolved, written
 from tests.storage.files.test_writer import bucket, context_of
-from tidelake.errors import CorruptFile, UnsupportedFeature
+from tidelake.errors import BadInput, CorruptFile, UnsupportedFeature
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.files.reader import read_data_file
 from tidelake.storage.files.writer import RollingFileWriter
@@ -49,6 +49,28 @@ def test_a_file_is_read_under_a_later_schema(name: str, tmp_path: Path) -> None:
         "a": ["1", None],
         "bb": ["x", "y"],
     }
+
+
+@pytest.mark.parametrize(
+    ("narrow", "wide", "fitting", "large"),
+    [
+        ("SMALLINT", "INT", 7, 40_000),
+        ("INT", "BIGINT", -7, 1 << 31),
+        ("FLOAT", "DOUBLE", 0.5, 0.1),
+        ("DECIMAL(4, 2)", "DECIMAL(6, 2)", 7, 700),
+        ("INT", "DOUBLE", 7, 7.5),
+    ],
+)
+def test_a_reader_from_before_a_column_was_widened_gets_no_value_that_does_not_fit(
+    tmp_path: Path, narrow: str, wide: str, fitting: float, large: float
+) -> None:
+    """A follower reads with the schema of its start. Integers of Java's readers wrap here."""
+    old = context_of(tmp_path, table_schema({"a": narrow}))
+    new = evolved(old, {"a": (0, wide)})
+    same = rows(old, written(new, {"a": [fitting, None]}), old.schema.fields)["a"]
+    assert same == [fitting, None]
+    with pytest.raises(BadInput, match=r"column 'a' was .* when the table was opened, .* Open the table again"):
+        rows(old, written(new, {"a": [fitting, large]}), old.schema.fields)
 
 
 @pytest.mark.parametrize("name", FORMATS)
