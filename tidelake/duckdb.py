@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tidelake.catalog import Catalog, open_catalog
 from tidelake.errors import BadInput, TidelakeError
-from tidelake.frames.duckdb import duckdb_dataset, folded, quoted
+from tidelake.frames.duckdb import duckdb_dataset, folded, quoted, register
 from tidelake.frames.readable import Readable, check_installed
 from tidelake.storage.base.arguments import checked_except
 
@@ -103,7 +103,7 @@ def _attached(connection: duckdb.DuckDBPyConnection, own: str, newest: _Newest, 
         warnings.warn(f"{newest.table} can't be read, and is no view of DuckDB: {error}", UserWarning, stacklevel=3)
         return False
     source = f"tidelake {own} {newest.table}"
-    connection.register(source, dataset)
+    register(connection, source, dataset)
     database, _, table = newest.table.partition(".")
     connection.execute(f"CREATE OR REPLACE VIEW {_path(own, database, table)} AS SELECT * FROM temp.{quoted(source)}")
     return True

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from tidelake.catalog import Catalog
 from tidelake.errors import BadInput, TidelakeError, UnsupportedFeature
-from tidelake.frames.duckdb import alike, duckdb_dataset, quoted
+from tidelake.frames.duckdb import alike, duckdb_dataset, quoted, register
 from tidelake.frames.readable import Readable
 from tidelake.scan import Scan
 from tidelake.storage.base.arguments import check_text
@@ -195,7 +195,7 @@ class Session:
         except BadInput as error:
             raise BadInput(f"{database}.{table} can't be read by SQL: {error}") from None
         source = f"tidelake {database}.{table}"
-        self._connection.register(source, dataset)
+        register(self._connection, source, dataset)
         path = f"{quoted(database)}.{quoted(table)}"
         self._connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(database)}")
         self._connection.execute(f"CREATE VIEW {path} AS SELECT * FROM temp.{quoted(source)}")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakSet
 
 import pyarrow as pa
 
@@ -23,8 +26,30 @@ def to_duckdb(scan: Readable, name: str, connection: duckdb.DuckDBPyConnection |
     import duckdb
 
     found = duckdb.connect() if connection is None else connection
-    found.register(name, duckdb_dataset(scan.schema, Opened(scan)))
+    register(found, name, duckdb_dataset(scan.schema, Opened(scan)))
     return found
+
+
+def register(connection: duckdb.DuckDBPyConnection, name: str, dataset: QueryDataset) -> None:
+    """Make a dataset a view of a connection, which is closed before Python ends.
+
+    A result that nobody has read to its end keeps threads of DuckDB in our iterators. Once Python ends, they can't go
+    on, and the process would hang or abort.
+    """
+    _registered.add(connection)
+    connection.register(name, dataset)
+
+
+_registered: Final[WeakSet[Any]] = WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    for connection in list(_registered):
+        with suppress(Exception):
+            connection.interrupt()
+        with suppress(Exception):
+            connection.close()
 
 
 def duckdb_dataset(

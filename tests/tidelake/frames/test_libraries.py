@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -461,3 +463,35 @@ def test_a_scan_is_what_frames_ask_for(table: Table) -> None:
     found: Readable = table.scan()
     assert found.schema == table.schema
     assert isinstance(table.scan().to_pandas(), pd.DataFrame)
+
+
+UNFINISHED = """\
+import duckdb, pyarrow as pa, tidelake, tidelake.duckdb
+catalog = tidelake.open_catalog("memory://unfinished/lake")
+catalog.create_database("d")
+columns = pa.schema([pa.field("k", pa.int64(), False), ("v", pa.string())])
+table = catalog.create_table("d.t", columns, primary_key=["k"], options={"bucket": "1"})
+table.upsert(pa.table({"k": range(300_000), "v": [str(k) for k in range(300_000)]}))
+connection = duckdb.connect()
+%s
+print(connection.execute("select a.k, b.v from d.t a join d.t b using (k)").fetchone() is not None)
+"""
+
+
+@pytest.mark.parametrize(
+    "views",
+    [
+        pytest.param("tidelake.duckdb.attach(connection, catalog)", id="attach"),
+        pytest.param(
+            "connection.execute('create schema d'); table.scan().to_duckdb('t', connection); "
+            "connection.execute('create view d.t as from temp.t')",
+            id="to_duckdb",
+        ),
+    ],
+)
+def test_a_script_may_end_with_a_result_that_it_has_not_read_to_the_end(views: str) -> None:
+    """Threads of DuckDB wait for rows from Python then: the process hung or was aborted."""
+    for _ in range(2):
+        script = [sys.executable, "-c", UNFINISHED % views]
+        run = subprocess.run(script, capture_output=True, text=True, timeout=60, check=False)
+        assert (run.returncode, run.stdout) == (0, "True\n"), run.stderr
