@@ -456,7 +456,7 @@ class Auditor:
     def _compare(self, table: AuditedTable, number: int, what: str, found: Rows, truth: Rows) -> None:
         if found != truth:
             keys = sorted(key for key in {*found, *truth} if found.get(key) != truth.get(key))
-            some = "; ".join(f"{key}: {found.get(key)} instead of {truth.get(key)}" for key in keys[:4])
+            some = "; ".join(f"{key}: {_shown(found.get(key))} instead of {_shown(truth.get(key))}" for key in keys[:4])
             self._fail(table, number, f"{what} differ in {len(keys)} of {len(truth)} rows: {some}")
 
     # ------------------------------------------------------------ the end
@@ -530,6 +530,11 @@ class Auditor:
         for one in (table, *table.branches.values()):
             if missing := one.planned.keys() - one.committed.keys():
                 raise Finding(f"{one.name}: {sorted(missing)[:3]} were never committed")
+
+
+def _shown(values: Values | None) -> str:
+    """Return values as text, without most of a long note."""
+    return str(values if values is None else (values[0] and values[0][:20], values[1]))
 
 
 def _values(change: Change) -> Values | None:
