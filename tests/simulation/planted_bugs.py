@@ -271,7 +271,7 @@ PLANTED: Final[dict[str, Plant]] = {
 
 
 # No seed has seen them yet, of the few that were tried.
-NOT_YET_SEEN: Final = frozenset({"expiry forgets consumers"})
+NOT_YET_SEEN: Final = frozenset({"expiry forgets consumers", "values of a wider column wrap"})
 
 
 @contextmanager
