@@ -475,6 +475,8 @@ def follower_of(name: str) -> Callable[[Lake, Process, FileIO], None]:
             return
         copy, position, seen = kept.get(table, ({}, None, 0))
         copy = dict(copy)
+        if position is not None:
+            lake.pause(random.choice((100, 30_000)))
         opened = catalog_of(lake, io).table(table)
         registered = opened.context.paths.consumer(name)
         is_registered, kept_from = registered in lake.store.objects, 0
@@ -511,8 +513,8 @@ def follower_of(name: str) -> Callable[[Lake, Process, FileIO], None]:
                 kept[table] = (dict(copy), str(follower.position), seen)
                 if not kept_from and registered in lake.store.objects:
                     kept_from = audited.last_id + 1  # an expiry that began before may not have seen the consumer
-                if random.random() < 0.1:
-                    return
+                if random.random() < 0.2:
+                    return  # and continue much later
         except SnapshotExpired as error:
             must_wait = 0 < kept_from <= seen + 1 and registered in lake.store.objects
             if must_wait or (position is not None and is_registered):

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 from tests.simulation.log import TOPIC, TRUNCATES, WIDTHS, Change, Log, table_of
 from tests.simulation.scheduler import Process, Scheduler
@@ -33,6 +33,8 @@ from tidelake.storage.model.format import CommitKind
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
 from tidelake.table import Table
+
+T = TypeVar("T")
 
 DEAD_LETTERS: Final = "ops.failed"
 _BRANCH_SNAPSHOT: Final = re.compile(r"branch/branch-([^/]+)/snapshot/snapshot-(\d+)")
@@ -456,7 +458,7 @@ class Auditor:
     def _compare(self, table: AuditedTable, number: int, what: str, found: Rows, truth: Rows) -> None:
         if found != truth:
             keys = sorted(key for key in {*found, *truth} if found.get(key) != truth.get(key))
-            some = "; ".join(f"{key}: {found.get(key)} instead of {truth.get(key)}" for key in keys[:4])
+            some = "; ".join(f"{key}: {_shown(found.get(key))} instead of {_shown(truth.get(key))}" for key in keys[:4])
             self._fail(table, number, f"{what} differ in {len(keys)} of {len(truth)} rows: {some}")
 
     # ------------------------------------------------------------ the end
@@ -532,6 +534,11 @@ class Auditor:
                 raise Finding(f"{one.name}: {sorted(missing)[:3]} were never committed")
 
 
+def _shown(values: Values | None) -> str:
+    """Return values as text, without most of a long note."""
+    return str(values if values is None else (values[0] and values[0][:20], values[1]))
+
+
 def _values(change: Change) -> Values | None:
     row = change[1]
     return None if row is None else (row["note"], row["n"])
@@ -558,9 +565,12 @@ def _can_hold(context: TableContext, width: str) -> bool:
     return WIDTHS.index(width) <= WIDTHS.index(width_of(context))
 
 
+def _only(number: int, found: Mapping[int, T]) -> dict[int, T]:
+    return {one: found[one] for one in found if one == number}
+
+
 def _branched(table: AuditedTable, branch: str, number: int) -> AuditedTable:
     """Return a new branch that begins with a snapshot of the table."""
-    until = lambda found: {one: found[one] for one in found if one == number}  # noqa: E731
     return AuditedTable(
         f"{table.name}$branch_{branch}",
         table.options,
@@ -571,16 +581,16 @@ def _branched(table: AuditedTable, branch: str, number: int) -> AuditedTable:
         committed={which: at for which, at in table.committed.items() if at <= number},
         written=dict(table.written_at[number]),
         folded=dict(table.fold_at.get(number, {})),
-        rows_at=until(table.rows_at),
-        fold_at=until(table.fold_at),
+        rows_at=_only(number, table.rows_at),
+        fold_at=_only(number, table.fold_at),
         last_id=number,
-        names_at=until(table.names_at),
-        change_names_at=until(table.change_names_at),
+        names_at=_only(number, table.names_at),
+        change_names_at=_only(number, table.change_names_at),
         earliest=number,
-        mentioned_at=until(table.mentioned_at),
+        mentioned_at=_only(number, table.mentioned_at),
         location=f"branch/branch-{branch}/",
         is_settled=False,
-        written_at=until(table.written_at),
+        written_at=_only(number, table.written_at),
     )
 
 

@@ -272,7 +272,7 @@ class Lake:
         while not self.is_ending:
             self.pause(random.choice((2_000, 20_000)))
             ready = [name for name, one in table.branches.items() if one.is_settled and one.audits]
-            if self.is_ending or not ready:
+            if not ready or self.is_ending:
                 continue
             self.fast_forwards_to = name = random.choice(ready)
             stopped = [p for role, alive in self._alive.items() if role not in _LEAVE_TOTALS_ALONE for p in alive]

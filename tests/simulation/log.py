@@ -143,13 +143,12 @@ class Log:
 
     def is_read(self, table: str, topic_id: str, ends: Mapping[TopicPartition, int]) -> bool:
         """Return whether the table has no row after these offsets: a marker need not move its position."""
-        return all(
-            record is None or change is None or table_of(change) != table
-            for name, one in self.partitions.items()
-            for record, change in list(zip(one.records, one.changes, strict=True))[
-                max(ends.get(name, 0) if topic_id == self.topic_id else 0, one.first) :
-            ]
-        )
+        for name, one in self.partitions.items():
+            start = max(ends.get(name, 0) if topic_id == self.topic_id else 0, one.first)
+            for record, change in zip(one.records[start:], one.changes[start:], strict=True):
+                if record is not None and change is not None and table_of(change) == table:
+                    return False
+        return True
 
     @property
     def ends(self) -> dict[TopicPartition, int]:

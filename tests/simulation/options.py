@@ -125,6 +125,8 @@ def draw(seed: int, off: frozenset[str] = frozenset()) -> Swarm:
     if has_large_numbers:
         events = [event for event in events if event not in _NEED_EACH_ROW]
         taking_part |= {"replay"} if of_numbers.random() < 0.85 else set()
+        if partitions == 1 and of_numbers.random() < 0.6:  # a replay must see them
+            events = [*(event for event in events if event not in ("truncates", "new partitions")), "truncates"]
     of_branches = Random(f"branches {seed}")
     if of_branches.random() < 0.5 and "branches" in taking_part:
         taking_part |= {"branch writer"} | ({"fast forward"} if of_branches.random() < 0.5 else set())
