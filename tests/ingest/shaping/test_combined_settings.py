@@ -129,8 +129,8 @@ ROWS: Final = {
     "apply": f"select * from ({LAST}) where op <> '-D'",
     "soft": f"select *, case when op = '-D' then moment end as deleted_at from ({LAST})",
     "append": "select *, moment as op_ts from images",
-    "scd2": "select * exclude op, moment as valid_from, lead(moment) over w as valid_to, valid_to is null as current from "
-    "(from images where op <> '-U') window w as (partition by id order by turn) qualify op <> '-D'",
+    "scd2": "select * exclude op, moment as valid_from, lead(moment) over w as valid_to, valid_to is null as current "
+    "from (from images where op <> '-U') window w as (partition by id order by turn) qualify op <> '-D'",
 }
 OF_MODE: Final = {
     "apply": (),
