@@ -155,7 +155,7 @@ class Settings:
         mode = dice.choice(("apply", "apply", "soft", "append", "scd2"))
         names = {name: name for name in ("id", "grp", "n", "name", "note", "extra")}
         settings: dict[str, Any] = {}
-        left_out = dice.choice(((), (), ("note",), ("extra",)))
+        left_out: tuple[str, ...] = dice.choice(((), (), ("note",), ("extra",)))
         if left_out:
             settings["drop_columns"] = list(left_out)
         elif dice.random() < 0.4:
@@ -204,7 +204,9 @@ class Settings:
         chosen = ", ".join(self.expressions.get(name, f'"{name}"') for name in columns)
         of_source = {name: name for name in ("grp", "n", "name")}
         condition = self.condition.format(**of_source)
-        return connection.execute(f"select {chosen} from ({ROWS[self.mode]}) where {condition}").fetchall()
+        query = f"select {chosen} from ({ROWS[self.mode]}) where {condition}"
+        rows: list[tuple[Any, ...]] = connection.execute(query).fetchall()
+        return rows
 
 
 def runs(world: EvolvingWorld, dice: Random) -> None:
