@@ -589,7 +589,8 @@ def projection(
 ) -> tuple[tuple[str, ...], Predicate | None]:
     """Return names and predicate in the form that a scan takes. Raises BadInput."""
     names = tuple(columns) if columns is not None else tuple(schema.names)
-    if missing := [name for name in names if name not in schema.names]:
+    known = set(schema.names)  # Arrow makes a list of them each time
+    if missing := [name for name in names if name not in known]:
         raise BadInput(f"no column {missing[0]!r}; the table has {', '.join(schema.names)}")
     if len(set(names)) != len(names):
         raise BadInput(f"scan(columns=…) names a column twice: {', '.join(names)}")

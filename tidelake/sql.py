@@ -43,6 +43,7 @@ _TOKENS: Final = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
+_AT: Final = re.compile(r"(?P<name>.*?)@(?:(?P<snapshot>\d+)|'(?P<text>.*)')", re.DOTALL)  # of a table in a query
 _NAME: Final = re.compile(rf"(?P<first>{_QUOTED}|[^\s.\"]+)\.(?P<second>{_QUOTED}|[^\s.\"]+)(?P<third>\.)?")
 
 
@@ -221,20 +222,24 @@ class _OpenedTable:
 
     @classmethod
     def of(cls, catalog: Catalog, database: str, table: str) -> _OpenedTable:
-        """Return a table by its name in a query, with the state after the last @."""
-        name, at, state = table.rpartition("@")
-        full = f"{database}.{name if at else table}"
-        return cls(catalog, full, _state(state, full, catalog) if at else {})
+        """Return a table by its name in a query, with the state after the @: a number, or a text in quotes."""
+        found = _AT.fullmatch(table)
+        full = f"{database}.{table if found is None else found['name']}"
+        return cls(catalog, full, {} if found is None else _state(found, full, catalog))
 
     def __call__(self) -> Scan:
         return self.catalog.table(self.name).scan(**self.at)
 
 
-def _state(text: str, name: str, catalog: Catalog) -> dict[str, Any]:
-    if text.isdecimal():
-        return {"snapshot": int(text)}
+def _state(found: re.Match[str], name: str, catalog: Catalog) -> dict[str, Any]:
+    """Return what to read. A text in quotes is a tag if there is one, also if it is a number or a time."""
+    text = found["text"]
+    if text is None:
+        return {"snapshot": int(found["snapshot"])}
     if text in catalog.table(name).tags():
         return {"tag": text}
+    if text.isdecimal():
+        return {"snapshot": int(text)}
     with suppress(ValueError):
         return {"as_of": datetime.fromisoformat(text)}
     raise BadInput(f"{name}@{text}: write a snapshot id, a tag of the table, or a time: {name}@'2026-05-01T12:00:00'")
@@ -258,7 +263,7 @@ def _with_quoted_tables(text: str) -> str:
             return found[0]
         table = _unquoted(found["table"]) + (found["system"] or "")
         if found["at"] is not None:
-            table += "@" + found["at"].strip("'").replace("''", "'")
+            table += "@" + found["at"].replace("''", "'")
         return f"{quoted(_unquoted(found['database']))}.{quoted(table)}"
 
     return _TOKENS.sub(replaced, text)

@@ -191,7 +191,8 @@ def _merged_newest(parts: list[_Rows], words: list[KeyWords], order: MergeOrder,
 def _deciding_columns(rows: pa.RecordBatch, order: MergeOrder) -> list[str]:
     """Return the columns that decide which row of a key is the newest."""
     names = (*order.sequence_fields, SEQUENCE_COLUMN, KIND_COLUMN)
-    return [name for name in dict.fromkeys(names) if name in rows.schema.names]
+    own = set(rows.schema.names)  # Arrow makes a list of them each time
+    return [name for name in dict.fromkeys(names) if name in own]
 
 
 def sequence_words(rows: pa.RecordBatch, order: MergeOrder) -> list[Word]:

@@ -121,5 +121,6 @@ def _states(table: Table, snapshot_id: int) -> Iterator[tuple[pa.Table, str]]:
 
 
 def _without(ignored: set[str], rows: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = rows.select([n for n in rows.schema.names if n not in ignored]).to_pylist()
-    return found
+    """Return the rows without nulls. A column that was added later is null in changes, and older states lack it."""
+    found = rows.select([n for n in rows.schema.names if n not in ignored]).to_pylist()
+    return [{name: value for name, value in row.items() if value is not None} for row in found]

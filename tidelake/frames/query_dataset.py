@@ -29,10 +29,11 @@ class QueryDataset(ScanDataset):
         adapted: pa.Schema | None = None,
         observed: Callable[[Readable], Readable] | None = None,
     ) -> None:
-        super().__init__(schema, _OneState(opened), adapted, observed)
+        self._one_state = _OneState(opened)
+        super().__init__(schema, self._one_state, adapted, observed)
 
     def scanner(self, *arguments: Any, **named: Any) -> Any:
-        state = self._opened.state()
+        state = self._one_state.state()
         try:
             return _Scanner(super().scanner(*arguments, **named), state)
         except BaseException:
@@ -124,12 +125,14 @@ _kept: Final[dict[int, tuple[int, _State]]] = {}
 """The release function of pyarrow, and the state, of each stream that is not released, by its private data."""
 
 
-@_Release
-def _released(address: int) -> None:
+def _release(address: int) -> None:
     stream = _ArrowArrayStream.from_address(address)
     own, _ = _kept.pop(stream.private_data)
     stream.release = own
     _Release(own)(address)
+
+
+_released: Final = _Release(_release)
 
 
 def _keep(address: int, state: _State) -> None:

@@ -45,6 +45,8 @@ def answer(catalog: ServedCatalog, request: Request) -> Members:
             return catalog.rename_view(request.message(requests.Rename))
         case ("GET", "v1", prefix, "functions") if prefix == PREFIX:
             return catalog.list_functions("functions", None)
+        case (_, "v1", prefix, "permissions", *_) if prefix == PREFIX:
+            raise not_offered("permissions", "the server knows tokens, and no users", "Use --read-token-file")
     raise _no_resource(request)
 
 
@@ -143,6 +145,10 @@ def _tables(catalog: ServedCatalog, request: Request, database: str, name: str, 
             return table.delete_branch(branch)
         case ("POST", "branches", branch, "forward"):
             return table.fast_forward(branch)
+        case ("POST", "branches", _, "rename"):
+            raise not_offered(
+                "renaming a branch", "its name is that of its directory, which writers have open", "Create another one"
+            )
         case ("GET", "consumers"):
             return table.list_consumers(query)
         case ("POST", "consumers", "reset"):

@@ -262,7 +262,8 @@ def test_all_reads_of_a_query_see_one_snapshot(
 
     def run(text: str) -> list[Any]:
         if reader == "attach":
-            return connection.execute(text).fetchall()
+            rows: list[Any] = connection.execute(text).fetchall()
+            return rows
         return [tuple(one.values()) for batch in session.run(text) or () for one in batch.to_pylist()]
 
     scans = ScanDataset.scanner

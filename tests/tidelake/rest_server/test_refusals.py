@@ -117,6 +117,8 @@ REFUSALS: dict[str, tuple[str, str, Any, tuple[int, str | None, str | None]]] = 
     "partitions of a table without": ("GET", f"{ORDERS}/partitions", None, (501, None, None)),
     "partitions by a filter": ("POST", f"{ORDERS}/partitions/list-by-filter", {"filter": ""}, (501, None, None)),
     "partitions that are done": ("POST", f"{ORDERS}/partitions/mark", {"specs": []}, (501, None, None)),
+    "renaming a branch": ("POST", f"{ORDERS}/branches/b/rename", {"toBranch": "c"}, (501, None, None)),
+    "permissions": ("POST", "permissions/grant", {"permissions": []}, (501, None, None)),
     "dropping partitions": ("POST", f"{ORDERS}/partitions/drop", {"partitionSpecs": []}, (501, None, None)),
     "a missing view": ("GET", "databases/shop/views/x", None, (404, "VIEW", "x")),
     "a view": (

@@ -26,6 +26,8 @@ def lake(tmp_path: Path) -> Path:
     for start in (0, 10, 20):
         table.append([{"id": i, "status": "new" if i % 2 else "paid"} for i in range(start, start + 10)])
     table.create_tag("first", snapshot=1)
+    table.create_tag("3", snapshot=2)
+    table.create_tag("it's me@home", snapshot=2)
     return tmp_path / "lake"
 
 
@@ -39,6 +41,10 @@ def lake(tmp_path: Path) -> Path:
         ),
         ("select count(*) as n from shop.orders@2", [{"n": 20}]),
         ("select count(*) as n from shop.orders@'first'", [{"n": 10}]),
+        ("select count(*) as n from shop.orders@3", [{"n": 30}]),
+        ("select count(*) as n from shop.orders@'3'", [{"n": 20}]),
+        ("select count(*) as n from shop.orders@'1'", [{"n": 10}]),
+        ("select count(*) as n from shop.orders@'it''s me@home'", [{"n": 20}]),
         ("select count(*) as n from shop.orders@'2999-01-01T00:00:00'", [{"n": 30}]),
         (
             "select a.id from shop.orders a anti join shop.orders@1 b on a.id = b.id where a.id < 12 order by 1",
