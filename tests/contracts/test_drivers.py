@@ -6,15 +6,18 @@ Or they refuse it in the same words. What only one of them does, the other refus
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import fastavro
 import pytest
 from hypothesis import given, settings
 from msgspec import structs
@@ -138,6 +141,42 @@ def lines_of(records: Sequence[Record], topic: str = "depot.orders", first: int 
     ]
     text = "".join(json.dumps(line) + "\n" for line in lines)
     return lambda folder: (folder / f"{first + 1}.jsonl").write_text(text, encoding="utf-8")
+
+
+def messages(values: Sequence[bytes], headers: Sequence[Mapping[str, str]] | None = None) -> Write:
+    """Records without a key, with headers by name."""
+    lines = [
+        {
+            "topic": "depot.events",
+            "partition": 0,
+            "offset": n,
+            "timestamp_ms": 1_760_000_000_000,
+            "value_base64": base64.b64encode(value).decode(),
+            "headers": list((headers[n] if headers else {}).items()),
+        }
+        for n, value in enumerate(values)
+    ]
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    return lambda folder: (folder / "1.jsonl").write_text(text, encoding="utf-8")
+
+
+def of_a_union(*values: Any) -> History:
+    """Avro without frames, whose column `what` is a union of two records and a number."""
+    by = [{"name": "by", "type": ["null", "string"]}]
+    union = ["null", *({"type": "record", "name": name, "fields": by} for name in ("Paid", "Sent")), "long"]
+    fields = [{"name": "id", "type": "long"}, {"name": "what", "type": union}]
+    schema = {"type": "record", "name": "Event", "namespace": "shop", "fields": fields}
+
+    def written(number: int, value: Any) -> bytes:
+        out = BytesIO()
+        fastavro.schemaless_writer(out, fastavro.parse_schema(schema), {"id": number, "what": value})
+        return out.getvalue()
+
+    return History(
+        messages([written(number, value) for number, value in enumerate(values)]),
+        f"format: avro\nformat_options: {{schema: '{json.dumps(schema)}'}}\n"
+        "tables: [{name: shop.events, match: '*', primary_key: [id], options: {bucket: 2}}]\n",
+    )
 
 
 def in_two_batches(first: Sequence[Record], second: Sequence[Record]) -> Write:
@@ -317,6 +356,15 @@ ALIKE: Final = {
         write_shop_log,
         "tables: [{name: shop.customers}, {name: shop.orders, options: {bucket: 3}}, {name: shop.stock}]\n",
     ),
+    "events of an outbox, one without its id": History(
+        messages(
+            [b'{"n": 1.50}', b'"text"', b"null", b"{}"],
+            [{"id": "a", "eventType": "Bestellt ü"}, {"id": "b"}, {"id": "a"}, {"eventType": "no id"}],
+        ),
+        "format: debezium-outbox\nerrors: {tolerance: all}\n"
+        "tables: [{name: shop.events, match: '*', options: {bucket: 2}}]\n",
+    ),
+    "records of an Avro union": of_a_union(("shop.Paid", {"by": "ü🦊"}), ("shop.Sent", {"by": None}), None, 7),
     "a key that changes": History(
         lines_of(
             [

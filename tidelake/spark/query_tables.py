@@ -127,7 +127,7 @@ class ConfiguredQueryTables:
     def keep_dead_letters(self, batch_id: int, lines: Sequence[str]) -> None:
         """See `QueryTables`."""
         name = self._config.pipeline
-        without_table = _sink_of(TableSettings(name=f"{name}.{name}"), self._config, self._configured, self._format)
+        without_table = _sink_of(TableSettings(name=name), self._config, self._configured, self._format)
         without_table.keep_dead_letters(f"spark-{self._progress.query}-{name}", batch_id, lines)
 
     def read(self, batch_id: int, ranges: Ranges, idle: Mapping[str, Snapshot | None]) -> None:

@@ -74,7 +74,7 @@ def tables_in(home: Path) -> dict[str, dict[int, str]]:
     for name in catalog.list_tables("shop"):
         rows = catalog.table(f"shop.{name}").scan().to_arrow().to_pylist()
         assert len({row["id"] for row in rows}) == len(rows)
-        found[name] = {row["id"]: row["note"] for row in rows}
+        found[name] = {int(row["id"]): row["note"] for row in rows}  # JSON without a schema has texts
     return found
 
 
