@@ -57,7 +57,7 @@ def pack_environment(prefix: Path, to: Path) -> EnvironmentArchive:
     if re.search(r"(?im)^include-system-site-packages\s*=\s*true", config.read_text(encoding="utf-8")):
         raise BadInput(
             f"{prefix} also uses packages of its base interpreter, which other machines may lack. Make an environment "
-            "without `--system-site-packages`"
+            "that has its own (`python -m venv env`)"
         )
     (site_packages,) = sorted((prefix / "lib").glob("python*/site-packages"))[:1] or [prefix / "lib"]
     packages, left_out = _distributions(site_packages)
