@@ -61,7 +61,7 @@ def test_a_packed_environment_runs_where_it_is_unpacked(prefix: Path, tmp_path: 
 
 
 def editable(prefix: Path) -> None:
-    members = {"url": "file:///work/greeting", "dir_info": {"editable": True}}
+    members = {"url": "file:///src/greeting", "dir_info": {"editable": True}}
     (packages_of(prefix) / "Greeting-0.1.dist-info" / "direct_url.json").write_text(json.dumps(members))
 
 
@@ -85,7 +85,7 @@ def no_environment(prefix: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (editable, r"Greeting is installed as editable.* file:///work/greeting\. Install it without `-e`"),
+        (editable, r"Greeting is installed as editable.* file:///src/greeting\. Install it without `-e`"),
         (outside, r"others\.pth adds /opt/others, which is outside of the environment"),
         (with_system_packages, "packages of its base interpreter.*that has its own"),
         (without_tidelake, r"does not have the package tidelake: .*pip install 'tidelake\[spark\]'"),
