@@ -182,7 +182,7 @@ def _add_package(verbs: Verbs) -> None:
 
 def package(out: CommandOutput, *, output: str) -> None:
     """Pack the environment of this process."""
-    from tidelake.spark.environment_archive import pack_environment
+    from tidelake.environment_archive import pack_environment
 
     if not output.endswith((".tar.gz", ".tgz")):
         raise UsageError(f"--output {output}: Spark knows the kind of an archive by its name; let it end with .tar.gz")

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tidelake.environment_archive import pack_environment
 from tidelake.errors import BadInput
-from tidelake.spark.environment_archive import pack_environment
 
 
 @pytest.fixture
