@@ -133,7 +133,8 @@ class ConfiguredQueryTables:
     def read(self, batch_id: int, ranges: Ranges, idle: Mapping[str, Snapshot | None]) -> None:
         """See `QueryTables`."""
         reached = {**self._progress.reached, **{partition: end for partition, (_, end) in ranges.items()}}
-        entries = {name: self._state(name, newest) for name, newest in idle.items()}
+        known = self._states.keys()  # all but a table that another process creates while the query starts
+        entries = {name: self._state(name, newest) for name, newest in idle.items() if name in known}
         self._progress = replace(self._progress, batch=batch_id, reached=reached, tables=entries)
         self._file.write(self._progress)
 
