@@ -42,7 +42,7 @@ def keep_records(batch: TableRows, keep: NDArray[np.bool_]) -> TableRows:
     if unavailable is not None:
         inside = keep[unavailable.rows]
         columns = {name: flags[inside] for name, flags in unavailable.columns.items() if flags[inside].any()}
-        keys = _keys_of(unavailable, inside)
+        keys = unavailable.keys_of(inside)
         unavailable = UnavailableValues(number[unavailable.rows[inside]], columns, keys) if columns else None
     if changes is not None:
         kept = np.flatnonzero(keep[changes.rows])
@@ -56,13 +56,7 @@ def _unavailable_between(unavailable: UnavailableValues, first: int, last: int) 
     if not inside.any():
         return None
     columns = {name: flags[inside] for name, flags in unavailable.columns.items() if flags[inside].any()}
-    return UnavailableValues(unavailable.rows[inside] - first, columns, _keys_of(unavailable, inside))
-
-
-def _keys_of(unavailable: UnavailableValues, inside: NDArray[np.bool_]) -> pa.RecordBatch:
-    """Return the keys of the marked rows. Without a primary key there are no columns, which Arrow can't filter."""
-    keys = unavailable.keys
-    return keys.filter(pa.array(inside)) if keys.num_columns else keys
+    return UnavailableValues(unavailable.rows[inside] - first, columns, unavailable.keys_of(inside))
 
 
 def _key_changes_between(changes: KeyChanges, first: int, last: int) -> KeyChanges | None:

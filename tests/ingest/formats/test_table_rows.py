@@ -59,6 +59,9 @@ def test_rows_of_a_table_without_a_key_are_selected_with_their_missing_values() 
     of_batch = UnavailableValues(np.array([1, 4]), {"v": np.array([True, True])}, without_key)
     rows_left = replace(batch(), unavailable=of_batch)
     sliced, kept = slice_by_offset(rows_left, 5, 9), keep_records(rows_left, np.arange(6) % 3 == 1)
+    some = of_batch.only({"v": np.array([False, True])})
+    assert some is not None
+    assert (some.rows.tolist(), some.keys.num_columns) == ([4], 0)
     for part, flagged in ((sliced, [0, 3]), (kept, [0, 1])):
         assert part.unavailable is not None
         assert part.unavailable.rows.tolist() == flagged

@@ -23,7 +23,7 @@ SCHEMA = pa.schema([pa.field("id", pa.int64(), False), ("name", pa.string())])
 def descriptions(of: Any) -> list[str]:
     """The last line of each description: before it is what a query says of its batch."""
     found = [of.apply(number) for number in range(of.size())]
-    return [one.description().getOrElse(None) or f"none: {one.name()}" for one in found]
+    return [one.description().get() if one.description().isDefined() else f"none: {one.name()}" for one in found]
 
 
 def steps(spark: SparkSession) -> set[str]:
