@@ -21,8 +21,9 @@ SCHEMA = pa.schema([pa.field("id", pa.int64(), False), ("name", pa.string())])
 
 
 def descriptions(of: Any) -> list[str]:
-    """The last line of each description: before it is what a query says of its batch."""
-    found = [of.apply(number) for number in range(of.size())]
+    """The last line of each description: before it is what a query says of its batch. Skipped stages have none."""
+    listed = (of.apply(number) for number in range(of.size()))
+    found = [one for one in listed if one.status().toString() not in ("SKIPPED", "PENDING")]
     return [one.description().get() if one.description().isDefined() else f"none: {one.name()}" for one in found]
 
 
