@@ -69,6 +69,26 @@ class ProgressEntry:
         """
         return (self.snapshot_id, self.manifest_list) == (newest_id, manifest_list)
 
+    def to_members(self) -> dict[str, Any]:
+        """Return the entry as JSON members."""
+        return {
+            "created": self.created_ms,
+            "snapshot": self.snapshot_id,
+            "list": self.manifest_list,
+            "routing": None if self.routing is None else self.routing.to_members(),
+        }
+
+    @classmethod
+    def from_members(cls, members: Mapping[str, Any]) -> ProgressEntry:
+        """Return the entry. Raises KeyError or TypeError for members that are none."""
+        routing = members["routing"]
+        return cls(
+            _number(members["created"]),
+            _number(members["snapshot"]),
+            members["list"],
+            None if routing is None else Routing.from_members(routing),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class IdleProgress:
@@ -137,30 +157,11 @@ class IdleProgress:
 
 
 def _entries_to_members(entries: Mapping[str, ProgressEntry]) -> dict[str, Any]:
-    return {name: _to_members(entry) for name, entry in sorted(entries.items())}
+    return {name: entry.to_members() for name, entry in sorted(entries.items())}
 
 
 def _entries_from_members(members: Mapping[str, Any]) -> dict[str, ProgressEntry]:
-    return {str(name): _from_members(entry) for name, entry in members.items()}
-
-
-def _to_members(entry: ProgressEntry) -> dict[str, Any]:
-    return {
-        "created": entry.created_ms,
-        "snapshot": entry.snapshot_id,
-        "list": entry.manifest_list,
-        "routing": None if entry.routing is None else entry.routing.to_members(),
-    }
-
-
-def _from_members(members: Mapping[str, Any]) -> ProgressEntry:
-    routing = members["routing"]
-    return ProgressEntry(
-        _number(members["created"]),
-        _number(members["snapshot"]),
-        members["list"],
-        None if routing is None else Routing.from_members(routing),
-    )
+    return {str(name): ProgressEntry.from_members(entry) for name, entry in members.items()}
 
 
 def _number(value: object) -> int | None:

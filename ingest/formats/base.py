@@ -323,7 +323,13 @@ class UnavailableValues:
             return None
         kept = np.any(list(columns.values()), axis=0)
         columns = {name: flags[kept] for name, flags in columns.items()}
-        return UnavailableValues(self.rows[kept], columns, self.keys.filter(pa.array(kept)))
+        return UnavailableValues(self.rows[kept], columns, self.keys_of(kept))
+
+    def keys_of(self, kept: NDArray[np.bool_]) -> pa.RecordBatch:
+        """Return the keys of the marked rows, (m,). Without a primary key there are no columns, which Arrow can't
+        filter.
+        """
+        return self.keys.filter(pa.array(kept)) if self.keys.num_columns else self.keys
 
 
 @dataclass(frozen=True, slots=True)

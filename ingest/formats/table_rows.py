@@ -42,7 +42,7 @@ def keep_records(batch: TableRows, keep: NDArray[np.bool_]) -> TableRows:
     if unavailable is not None:
         inside = keep[unavailable.rows]
         columns = {name: flags[inside] for name, flags in unavailable.columns.items() if flags[inside].any()}
-        keys = unavailable.keys.filter(pa.array(inside))
+        keys = unavailable.keys_of(inside)
         unavailable = UnavailableValues(number[unavailable.rows[inside]], columns, keys) if columns else None
     if changes is not None:
         kept = np.flatnonzero(keep[changes.rows])
@@ -56,7 +56,7 @@ def _unavailable_between(unavailable: UnavailableValues, first: int, last: int) 
     if not inside.any():
         return None
     columns = {name: flags[inside] for name, flags in unavailable.columns.items() if flags[inside].any()}
-    return UnavailableValues(unavailable.rows[inside] - first, columns, unavailable.keys.filter(pa.array(inside)))
+    return UnavailableValues(unavailable.rows[inside] - first, columns, unavailable.keys_of(inside))
 
 
 def _key_changes_between(changes: KeyChanges, first: int, last: int) -> KeyChanges | None:

@@ -50,6 +50,8 @@ class BatchCommits:
     guard: guard of a batch without offsets; see `Publisher`
     reached: see `SparkSink`
     shared_with: see `SparkSink`
+    read: see `SparkSink`
+    properties: see `SparkSink`
     """
 
     def __init__(
@@ -62,6 +64,8 @@ class BatchCommits:
         guard: Guard | None = None,
         reached: Mapping[TopicPartition, int] | None = None,
         shared_with: Collection[str] = (),
+        read: Mapping[TopicPartition, int] | None = None,
+        properties: Mapping[str, str] | None = None,
     ) -> None:
         self._context = context
         self._user = commit_user
@@ -71,6 +75,8 @@ class BatchCommits:
         self._guard = guard
         self._reached = reached or {}
         self._shared_with = shared_with
+        self._read = read or {}
+        self._properties = properties or {}
         self._newest = TableCommit(context, commit_user).latest_of_user()
         self._snapshots = context.snapshots
         self._based_on = 0
@@ -89,6 +95,11 @@ class BatchCommits:
             return False
         self._check_replay(self._newest, batch_id, offsets)
         return True
+
+    @property
+    def newest(self) -> Snapshot | None:
+        """The newest snapshot of the commit user before the batch."""
+        return self._newest
 
     def next_position(self, found: Ranges) -> BatchPosition | None:
         """Return the position for the batch's snapshot; None without offsets.
@@ -142,7 +153,7 @@ class BatchCommits:
     def position(self) -> TablePosition:
         """The position of the table before the batch."""
         own = self._newest if self._newest is not None and self._is_same_query(self._newest) else None
-        return TablePosition.of(self._context.name, self._snapshots, own, self._reached, self._shared_with)
+        return TablePosition.of(self._context.name, self._snapshots, own, self._reached, self._shared_with, self._read)
 
     def publish(
         self,
@@ -169,7 +180,7 @@ class BatchCommits:
         left = TableWriter(self._context, compactor_factory=compact_manager_factory())
         guard = self._position_guard if reached is not None else self._guard
         commit = TableCommit(self._context, self._user, guard=guard, on_lost_compaction=left.restart_compaction)
-        properties = {} if reached is None else reached.properties
+        properties = {**self._properties, **({} if reached is None else reached.properties)}
         if self._query is not None:
             properties[QUERY_PROPERTY] = self._query
         if lineage is not None:

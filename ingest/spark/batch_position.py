@@ -73,20 +73,23 @@ class TablePosition:
         own: Snapshot | None,
         reached: Mapping[TopicPartition, int],
         shared_with: Collection[str] = (),
+        read: Mapping[TopicPartition, int] | None = None,
     ) -> TablePosition:
         """Return the position of the table.
 
         own: the newest snapshot of the batch's query; None before its first.
         reached: see `SparkSink`.
         shared_with: see `SparkSink`.
+        read: see `SparkSink`.
         """
         latest: Snapshot | None = snapshots.latest()
         history = snapshots.backwards_from(latest) if latest is not None else ()
         position = table_position(summarize(one, table) for one in history if one.commit_user not in shared_with)
-        further = {p: OffsetRange(end, end) for p, end in reached.items() if end > position.ends.get(p, -1)}
-        position = replace(position, ranges={**position.ranges, **further})
-        read = recorded_position(own).ranges.keys() - _unread_ranges(own) if own is not None else frozenset()
-        return TablePosition(table, position, frozenset(position.ranges.keys() - read))
+        for known in (reached, read or {}):
+            further = {p: OffsetRange(end, end) for p, end in known.items() if end > position.ends.get(p, -1)}
+            position = replace(position, ranges={**position.ranges, **further})
+        of_query = recorded_position(own).ranges.keys() - _unread_ranges(own) if own is not None else frozenset()
+        return TablePosition(table, position, frozenset(position.ranges.keys() - of_query - (read or {}).keys()))
 
     def next_position(self, found: Ranges, *, reread: bool, accept_gap: bool) -> BatchPosition:
         """Return the position after the batch.

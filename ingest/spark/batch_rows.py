@@ -25,17 +25,29 @@ from tidelake.checkpoint.offsets import TopicPartition
 from tidelake.checkpoint.routing import takes_topic
 from tidelake.errors import BadInput
 from tidelake.ingest.dead_letters import dead_letter_members
-from tidelake.ingest.formats.base import DecodedBatch, DecodeFailure, FailureKind, OpenedFormat, TableRows, Target
+from tidelake.ingest.formats.base import (
+    DecodedBatch,
+    DecodeFailure,
+    Decoder,
+    FailureKind,
+    OpenedFormat,
+    TableRows,
+    Target,
+    TargetOf,
+)
 from tidelake.ingest.formats.document_ids import DocumentIds
 from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.ingest.formats.table_rows import slice_by_offset
 from tidelake.ingest.monitoring.partition_progress import record_times
 from tidelake.ingest.raw_batch import RawBatch
+from tidelake.ingest.settings import TableSettings
 from tidelake.ingest.spark.batch_statistics import BatchStatistics, SchemaNeed, TruncateRecord
 from tidelake.ingest.spark.batch_truncates import TRUNCATE_REMEDY, Truncation
+from tidelake.ingest.spark.first_records import FirstRecord
 from tidelake.ingest.spark.raw_columns import raw_batches
+from tidelake.ingest.tables.routed_decoder import RoutedDecoder
 from tidelake.ingest.tables.table_lineage import SourceLineage, TableLineage, TruncateMarker
-from tidelake.ingest.tables.table_router import Route, TableRouter
+from tidelake.ingest.tables.table_router import Route, TableRouter, router_of
 from tidelake.ingest.tables.table_targets import ColumnDecisions
 from tidelake.ingest.tables.truncate_filter import TruncateFilter
 from tidelake.ingest.tables.unavailable_values import NO_OLD_ROW_REASON
@@ -173,16 +185,38 @@ class RawRecords:
         return self.marker if self.truncation is None else self.truncation.marker
 
 
-def open_reader(tables: Sequence[tuple[TableContext, BatchInput]], statistics: BatchStatistics) -> RowReader:
+@dataclass(frozen=True)
+class PipelineRecords:
+    """The records of a pipeline, and how they find their tables. It can be pickled.
+
+    format: the format of the records.
+    entries: the configured entries, with one for each known table of the entries that stand for many.
+    existing: the names of tables that exist. Others are created for the first record that belongs to them.
+    keeps_dead_letters: see `RawRecords`; for records without a table.
+    withholds: see `RawRecords`; for records without a table.
+    """
+
+    format: OpenedFormat
+    entries: tuple[TableSettings, ...]
+    existing: frozenset[str] = frozenset()
+    keeps_dead_letters: bool = False
+    withholds: bool = False
+
+
+def open_reader(
+    tables: Sequence[tuple[TableContext, BatchInput]],
+    statistics: BatchStatistics,
+    pipeline: PipelineRecords | None = None,
+) -> RowReader:
     """Open the reader in a task.
 
-    tables: several tables are possible only for raw records of one format. A table's number is its index.
+    tables: several tables, or none, are possible only for raw records of one format. A table's number is its index.
     statistics: gets the statistics that the rows don't contain.
+    pipeline: see `RawReader`.
     """
-    context, first = tables[0]
-    if isinstance(first, TypedColumns):
-        return _TypedReader(context, first)
-    return RawReader([(context, one) for context, one in tables if isinstance(one, RawRecords)], statistics)
+    if tables and isinstance(tables[0][1], TypedColumns):
+        return _TypedReader(tables[0][0], tables[0][1])
+    return RawReader([(context, one) for context, one in tables if isinstance(one, RawRecords)], statistics, pipeline)
 
 
 class _TypedReader:
@@ -208,14 +242,28 @@ class _TypedReader:
 
 
 class RawReader:
-    """Reads raw records. Each record is decoded once, for all tables."""
+    """Reads raw records. A record is decoded once for each of its tables.
 
-    def __init__(self, tables: Sequence[tuple[TableContext, RawRecords]], statistics: BatchStatistics) -> None:
+    tables: the tables that the batch is decoded for; the pipeline may have others.
+    pipeline: the pipeline whose records these are; None for records of these tables only. Then none is created.
+    """
+
+    def __init__(
+        self,
+        tables: Sequence[tuple[TableContext, RawRecords]],
+        statistics: BatchStatistics,
+        pipeline: PipelineRecords | None = None,
+    ) -> None:
         self._inputs = [one for _, one in tables]
         self._statistics = statistics
+        self._pipeline = pipeline
         self._numbers = {context.name: number for number, (context, _) in enumerate(tables)}
-        self._takes_all = len(tables) == 1 and self._inputs[0].match is None
-        self._router = TableRouter([Route(context.name, one.match or ("*",), one.topics) for context, one in tables])
+        self._takes_all = pipeline is None and len(tables) == 1 and self._inputs[0].match is None
+        if pipeline is None:
+            router = TableRouter([Route(context.name, one.match or ("*",), one.topics) for context, one in tables])
+        else:
+            router = router_of(pipeline.entries)
+        self._router = router
         for context, one in tables:
             target = Target.of(
                 context,
@@ -230,20 +278,26 @@ class RawReader:
                 is_history=one.is_history,
                 deleted_at_column=one.deleted_at_column,
             )
-            self._router.add_target(target if one.decisions is None else one.decisions.applied(target))
+            router.add_target(target if one.decisions is None else one.decisions.applied(target))
         self._needs: set[tuple[int, str]] = set()
-        self._format = self._inputs[0].format
+        self._format = self._inputs[0].format if pipeline is None else pipeline.format
         lineage = TableLineage(lambda _: ())
         lineage.restore({context.name: SourceLineage(truncate=one.late_rows) for context, one in tables})
         self._late_rows = TruncateFilter(lineage, self._format.CAPABILITIES.order_of)
-        self._decoder = self._format.decoder(self._target_of)
+        self._decoder: Decoder
+        if self._takes_all:
+            (only,) = self._numbers
+            self._decoder = self._new_decoder(lambda source: router.target(only))
+        else:
+            self._decoder = RoutedDecoder(router, self._new_decoder)
 
     def rows(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
         for raw in raw_batches(batch, self._format.KEPT_HEADERS):
-            if not self._router.tables_of(raw.topic):
+            if not (self._router.tables_of(raw.topic) or self._router.templates.take_topic(raw.topic)):
                 continue
             self._statistics.add(raw)
             decoded = self.decode(raw)
+            self._note_first_records(decoded, raw)
             for failure in decoded.failures:
                 self._handle_failure(raw, failure)
             for table in decoded.tables:
@@ -259,6 +313,27 @@ class RawReader:
     def decode(self, raw: RawBatch) -> DecodedBatch:
         return self._decoder.decode(raw)
 
+    def _new_decoder(self, target_of: TargetOf) -> Decoder:
+        def noted(source: SourceTable) -> Target | None:
+            target = target_of(source)
+            if target is not None:
+                statistics = self._statistics.table(self._numbers[target.name])
+                statistics.sources.add(str(source))
+                statistics.document_ids = [target.document_ids]
+                if self._router.templates:
+                    self._statistics.sources.add(source)
+            return target
+
+        return self._format.decoder(noted)
+
+    def _note_first_records(self, decoded: DecodedBatch, raw: RawBatch) -> None:
+        """Report the records for which tables are created."""
+        if self._pipeline is None:
+            return
+        for source, row in decoded.creating.items():
+            if not self._pipeline.existing.issuperset(self._router.tables_for(source)):
+                self._statistics.add_first_record(FirstRecord.of(source, raw, row))
+
     def _after_truncate(self, table: TableRows, raw: RawBatch, number: int) -> TableRows:
         """Remove the rows from before a truncate."""
         one, statistics = self._inputs[number], self._statistics.table(number)
@@ -273,21 +348,17 @@ class RawReader:
             statistics.past_truncate.add(raw.partition)
         return rows
 
-    def _target_of(self, source: SourceTable) -> Target | None:
-        name = next(iter(self._numbers)) if self._takes_all else self._router.table_of(source)
-        if name is None:
-            return None
-        target, statistics = self._router.target(name), self._statistics.table(self._numbers[name])
-        statistics.sources.add(str(source))
-        if target is not None:
-            statistics.document_ids = [target.document_ids]
-        return target
-
     def _handle_failure(self, raw: RawBatch, failure: DecodeFailure) -> None:
         """Handle a failed record. Records that need a schema change don't become dead letters: rows would be lost."""
-        known = self._known_number(failure)
+        name = self._table_of(failure)
+        if name is not None and name not in self._numbers and self._is_existing(name):
+            return  # the batch is in that table already
+        known = None if name is None else self._numbers.get(name)
         number = self._number_of_topic(raw) if known is None else known
-        if self._inputs[number].withholds if known is not None else any(one.withholds for one in self._inputs):
+        if number is None:
+            self._handle_failure_without_table(raw, failure)
+            return
+        if self._inputs[number].withholds if known is not None else self._withholds_unknown:
             failure = failure.withheld()
         decisions = self._inputs[number].decisions
         if failure.shadow is not None:  # renames and drops need an order, which a batch lacks; columns come with rows
@@ -307,28 +378,51 @@ class RawReader:
         else:
             self._statistics.table(number).dead_letters.append(dead_letter_line(raw, failure))
 
+    def _handle_failure_without_table(self, raw: RawBatch, failure: DecodeFailure) -> None:
+        """Handle a failed record of a topic for which no table exists yet."""
+        assert self._pipeline is not None
+        if not failure.kind.is_tolerable:
+            return  # it changes a table that does not exist
+        if self._pipeline.withholds:
+            failure = failure.withheld()
+        if not self._pipeline.keeps_dead_letters:
+            raise BadInput(f"{failure.describe(raw)}. {_BAD_RECORD_REMEDY}")
+        self._statistics.dead_letters.append(dead_letter_line(raw, failure))
+
+    @property
+    def _withholds_unknown(self) -> bool:
+        of_pipeline = self._pipeline is not None and self._pipeline.withholds
+        return of_pipeline or any(one.withholds for one in self._inputs)
+
+    def _is_existing(self, name: str) -> bool:
+        return self._pipeline is not None and name in self._pipeline.existing
+
     def _report_need(self, number: int, need: SchemaNeed) -> None:
         what = (number, repr((need.failure.needed, need.failure.statements)))
         if what not in self._needs:
             self._needs.add(what)
             self._statistics.table(number).needs.append(need)
 
-    def _known_number(self, failure: DecodeFailure) -> int | None:
-        """Return the number of the record's table; None if it is unknown."""
-        if failure.target is not None:
-            return self._numbers[failure.target.name]
-        known = self._router.table_of(failure.source) if failure.source is not None and not self._takes_all else None
-        return None if known is None else self._numbers[known]
+    def _table_of(self, failure: DecodeFailure) -> str | None:
+        """Return the name of the record's table; None if it is unknown."""
+        if failure.table_name is not None or failure.source is None or self._takes_all:
+            return failure.table_name
+        return next(iter(self._router.tables_for(failure.source)), None)
 
-    def _number_of_topic(self, raw: RawBatch) -> int:
+    def _number_of_topic(self, raw: RawBatch) -> int | None:
         """Return the number of the first table of the topic, which gets the dead letters of unknown tables."""
-        return next(number for number, one in enumerate(self._inputs) if takes_topic(one.topics, raw.topic))
+        return next((number for number, one in enumerate(self._inputs) if takes_topic(one.topics, raw.topic)), None)
+
+
+_BAD_RECORD_REMEDY: Final = (
+    "Fix the source, or set `errors.tolerance: all` to continue and keep such records as dead letters"
+)
 
 
 def bad_record_remedy(rows: RawRecords) -> str:
     """Return the remedy for a bad record, with the names of the called API."""
     if rows.decisions is not None:
-        return "Fix the source, or set `errors.tolerance: all` to continue and keep such records as dead letters"
+        return _BAD_RECORD_REMEDY
     return (
         "Fix the record at the source, or pass dead_letters=… to sink() to continue and keep such records as dead "
         "letters"

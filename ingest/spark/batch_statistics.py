@@ -16,7 +16,9 @@ from tidelake.checkpoint.offsets import OffsetRange, TopicPartition
 from tidelake.checkpoint.record_times import RecordTimes
 from tidelake.ingest.formats.base import DecodeFailure
 from tidelake.ingest.formats.document_ids import DocumentIds
+from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.ingest.raw_batch import RawBatch
+from tidelake.ingest.spark.first_records import FirstRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,18 +121,28 @@ class BatchStatistics:
     ranges: offsets of raw records, including records of tables that aren't configured.
     record_bytes: bytes of these records, uncompressed.
     tables: statistics of each table, by its number among the written tables.
+    first_records: the first record of each source table that has a table which doesn't exist yet.
+    dead_letters: lines of JSON, of records for which no table exists.
+    sources: the source tables of the records, if entries stand for many tables.
     """
 
     ranges: dict[TopicPartition, OffsetRange] = field(default_factory=dict)
     tables: dict[int, BatchTableStatistics] = field(default_factory=dict)
     record_bytes: Counter[TopicPartition] = field(default_factory=Counter)
+    first_records: dict[SourceTable, FirstRecord] = field(default_factory=dict)
+    dead_letters: list[str] = field(default_factory=list)
+    sources: set[SourceTable] = field(default_factory=set)
 
     @staticmethod
     def merged(payloads: Iterable[bytes]) -> BatchStatistics:
         statistics = BatchStatistics()
         for payload in payloads:
-            ranges, tables, record_bytes = pickle.loads(payload)
+            ranges, tables, record_bytes, first_records, dead_letters, sources = pickle.loads(payload)
             statistics.record_bytes.update(record_bytes)
+            statistics.dead_letters += dead_letters
+            statistics.sources |= sources
+            for record in first_records.values():
+                statistics.add_first_record(record)
             for partition, found in ranges.items():
                 statistics.add_range(partition, found)
             for number, (sources, dead_letters, shuffle_bytes, buckets, *others) in tables.items():
@@ -158,7 +170,9 @@ class BatchStatistics:
             )
             for number, of in self.tables.items()
         }
-        return pickle.dumps((self.ranges, tables, self.record_bytes))
+        return pickle.dumps(
+            (self.ranges, tables, self.record_bytes, self.first_records, self.dead_letters, self.sources)
+        )
 
     def table(self, number: int) -> BatchTableStatistics:
         return self.tables.setdefault(number, BatchTableStatistics())
@@ -168,6 +182,11 @@ class BatchStatistics:
             partition = TopicPartition(batch.topic, batch.partition)
             self.add_range(partition, OffsetRange(int(batch.offsets[0]), int(batch.offsets[-1]) + 1))
             self.record_bytes[partition] += batch.nbytes
+
+    def add_first_record(self, record: FirstRecord) -> None:
+        known = self.first_records.get(record.source)
+        if known is None or record.order < known.order:
+            self.first_records[record.source] = record
 
     def add_range(self, partition: TopicPartition, found: OffsetRange) -> None:
         known = self.ranges.get(partition, found)

@@ -25,7 +25,7 @@ from pyspark.storagelevel import StorageLevel
 
 from tidelake.ingest.spark.assigning.assign_plan import plan_assigners
 from tidelake.ingest.spark.assigning.assign_task import AssignTask
-from tidelake.ingest.spark.batch_rows import BatchInput, RawRecords, TypedColumns
+from tidelake.ingest.spark.batch_rows import BatchInput, PipelineRecords, RawRecords, TypedColumns
 from tidelake.ingest.spark.batch_statistics import BatchStatistics
 from tidelake.ingest.spark.bucket_task import BucketTask
 from tidelake.ingest.spark.job_names import named_jobs
@@ -139,8 +139,9 @@ class BatchChunks:
         shuffle = plan_shuffle(statistics, self._shuffle_partitions, self.cores)
         plans = task_plans([context for context, _ in self._tables], statistics, shuffle)
         payloads = [plan.to_payload() for plan in plans]
-        tables = [self._tables[number][0].name for number, of in statistics.tables.items() if of.buckets]
-        with named_jobs(self.session, "write", tables):
+        written = {self._tables[number][0].name: of for number, of in statistics.tables.items() if of.buckets}
+        buckets = sum(of.bucket_count for of in written.values())
+        with named_jobs(self.session, "write", list(written), buckets):
             self._collected(self._in_tasks(rows, shuffle, payloads, BucketTask(self._tables, batch_id)), found)
 
     def _in_tasks(self, chunks: DataFrame, shuffle: ShufflePlan, plans: Sequence[bytes], work: TaskWork) -> DataFrame:
@@ -184,19 +185,19 @@ class BatchChunks:
 
 
 @contextmanager
-def decoded(batch: DataFrame, tables: Tables) -> Iterator[BatchChunks]:
+def decoded(batch: DataFrame, tables: Tables, pipeline: PipelineRecords | None = None) -> Iterator[BatchChunks]:
     """Decode a batch, and yield its chunks.
 
     tables: see `open_reader`.
+    pipeline: see `RawReader`.
     """
     cores = cores_of(batch.sparkSession)
     shuffle_partitions = min(_SHUFFLE_PARTITIONS_MAX, max(_SHUFFLE_PARTITIONS_MIN, _max_cores(batch, cores)))
-    if any(isinstance(one, RawRecords) for _, one in tables):
+    if pipeline is not None or any(isinstance(one, RawRecords) for _, one in tables):
         batch = _with_lists_of_headers(batch)
     batch, read = _with_plain_names(batch, tables)
-    chunks = batch.mapInArrow(ShuffleMap(read, shuffle_partitions), SHUFFLE_SCHEMA).persist(
-        StorageLevel.MEMORY_AND_DISK
-    )
+    mapped = batch.mapInArrow(ShuffleMap(read, shuffle_partitions, pipeline=pipeline), SHUFFLE_SCHEMA)
+    chunks = mapped.persist(StorageLevel.MEMORY_AND_DISK)
     try:
         names = [context.name for context, _ in tables]
         with _settings(batch.sparkSession, _FIXED_PLAN), named_jobs(batch.sparkSession, "decode", names):
@@ -218,6 +219,8 @@ def _with_plain_names(batch: DataFrame, tables: Tables) -> tuple[DataFrame, Tabl
     """Rename typed columns that `mapInArrow` can't find: PySpark looks them up by name, with Spark's rules for dots,
     backticks, and upper and lower case.
     """
+    if not tables:
+        return batch, tables
     names, (context, one) = batch.columns, tables[0]
     is_plain = not any(set(name) & set(".`") for name in names) and len(set(map(str.lower, names))) == len(names)
     if is_plain or not isinstance(one, TypedColumns):

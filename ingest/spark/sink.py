@@ -40,7 +40,7 @@ from tidelake.ingest.formats.values.json_text import BadValue
 from tidelake.ingest.spark.assigning.fixed_bucket_job import written_in_fixed_buckets
 from tidelake.ingest.spark.batch_commits import BatchCommits, query_user
 from tidelake.ingest.spark.batch_position import BatchPosition, Ranges
-from tidelake.ingest.spark.batch_rows import BatchInput, RawReader, RawRecords, TypedColumns
+from tidelake.ingest.spark.batch_rows import BatchInput, PipelineRecords, RawReader, RawRecords, TypedColumns
 from tidelake.ingest.spark.batch_statistics import BatchStatistics, BatchTableStatistics, SchemaNeed
 from tidelake.ingest.spark.batch_truncates import (
     TruncatedTable,
@@ -68,6 +68,7 @@ from tidelake.storage.commit.publisher import Guard
 from tidelake.storage.commit.table_commit import TableCommit
 from tidelake.storage.fileio import open_file_io
 from tidelake.storage.model.metadata_cache import MetadataCache
+from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.write.assigners.cross_partition.assigner import check_replaceable
 
@@ -191,6 +192,8 @@ class SparkSink:
     reached: how far a pipeline has read partitions for this table, according to its progress file. A table without
         rows in these records has no snapshot that says it.
     shared_with: commit users that write other records of the same topics to the table; their positions don't count.
+    read: how far the query has read partitions before the batch, with rows for this table or without.
+    properties: properties of each snapshot.
     rescale: for such a write to a table with `bucket = -2`: rows get buckets at once. None: rows stay staged.
     """
 
@@ -208,6 +211,8 @@ class SparkSink:
     rescale: Rescale | None = None
     reached: Mapping[TopicPartition, int] = field(default_factory=dict, repr=False)
     shared_with: frozenset[str] = frozenset()
+    read: Mapping[TopicPartition, int] = field(default_factory=dict, repr=False)
+    properties: Mapping[str, str] = field(default_factory=dict)
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         observer = MONITORS.of(query_id(batch), self.warehouse)
@@ -251,7 +256,16 @@ class TableBatch:
         self._batch_id = batch_id
         reread = sink.reread if isinstance(sink.input, RawRecords) else None
         self._commits = BatchCommits(
-            context, user, query, reread, sink.accept_gap, sink.guard, sink.reached, sink.shared_with
+            context,
+            user,
+            query,
+            reread,
+            sink.accept_gap,
+            sink.guard,
+            sink.reached,
+            sink.shared_with,
+            self._own_ends(sink.read),
+            sink.properties,
         )
         self._position: BatchPosition | None = None
         self._document_ids = DocumentIds()
@@ -268,6 +282,11 @@ class TableBatch:
             return rows
         lineage = self._commits.lineage
         return replace(rows, document_ids=lineage.ids, truncation=self._truncation, marker=lineage.truncate)
+
+    @property
+    def newest(self) -> Snapshot | None:
+        """The newest snapshot of the sink's commit user before the batch."""
+        return self._commits.newest
 
     def is_committed(self, offsets: Callable[[], Ranges], run: str | None) -> bool:
         """See `BatchCommits.is_committed`. Raises PositionRefused also for a second part of a batch of typed rows."""
@@ -407,6 +426,9 @@ class TableBatch:
             commit.abort(written.messages)  # the rows are outside of the replaced partition
             raise
 
+    def _own_ends(self, ends: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+        return {partition: end for partition, end in ends.items() if takes_topic(self.sink.topics, partition.topic)}
+
     def _own(self, ranges: Ranges) -> Ranges:
         return {partition: r for partition, r in ranges.items() if takes_topic(self.sink.topics, partition.topic)}
 
@@ -426,6 +448,33 @@ class BatchObserver(Protocol):
         ...
 
     def dead_lettered(self, lines: Sequence[str]) -> None: ...
+
+
+class QueryTables(Protocol):
+    """The tables of a query, in the driver. They are created for the first record that belongs to them."""
+
+    def records(self) -> PipelineRecords:
+        """Return how records find their tables now."""
+        ...
+
+    def create(self, statistics: BatchStatistics) -> Sequence[SparkSink]:
+        """Create the tables of these first records. Returns the sinks of tables that the query did not know.
+
+        Raises BadInput for a table that can't be created.
+        """
+        ...
+
+    def keep_dead_letters(self, batch_id: int, lines: Sequence[str]) -> None:
+        """Make dead letters without a table durable. A replayed batch finds them."""
+        ...
+
+    def read(self, batch_id: int, ranges: Ranges, idle: Mapping[str, Snapshot | None]) -> None:
+        """Record that a batch is in all tables.
+
+        ranges: its offsets.
+        idle: for tables that it gave no snapshot, the newest one of the query.
+        """
+        ...
 
 
 class SchemaFollower(Protocol):
@@ -454,6 +503,7 @@ def write_batch(
     observer: BatchObserver | None = None,
     budget: DeadLetterBudget | None = None,
     truncates: TruncateSource | None = None,
+    tables: QueryTables | None = None,
 ) -> list[int]:
     """Write a batch to the tables of several sinks. Raw records of one format are decoded once.
 
@@ -461,100 +511,110 @@ def write_batch(
         between needs no repair: the batch is decoded again, and then fits.
     budget: how many dead letters the run may keep; None for any number.
     truncates: for `RawRecords.applies_truncates`.
+    tables: creates further tables. Then `sinks` are those of existing tables, and may be empty.
 
     Returns the ids of the new snapshots. Raises the first error. Tables that are committed by then stay committed; a
     repeated batch skips them.
     """
     check_session(batch.sparkSession)
     with explained_task_errors():
-        return _write_batch(sinks, batch, batch_id, schemas, observer, budget, truncates)
+        return _BatchWrite(batch, batch_id, schemas, observer, budget, truncates, tables).run(sinks)
 
 
-def _write_batch(
-    sinks: Sequence[SparkSink],
-    batch: DataFrame,
-    batch_id: int,
-    schemas: SchemaFollower | None,
-    observer: BatchObserver | None,
-    budget: DeadLetterBudget | None,
-    truncates: TruncateSource | None,
-) -> list[int]:
-    """See `write_batch`."""
-    query = query_id(batch)
-    offsets = cache(lambda: offsets_of(batch).ranges)
-    with env.ThreadPoolExecutor(min(len(sinks), _TABLES_AT_ONCE) or 1, "open") as threads:
-        opened = list(threads.map(lambda one: one.open(batch_id, query), sinks))
-    run = run_id(batch, query)
-    due = [one for one in opened if not one.is_committed(offsets, run)]
-    made = _write_due(due, batch, batch_id, query, schemas, observer, budget, truncates) if due else []
-    if opened and not due:
-        keep_state(batch)
-    if run is not None:
-        for one in opened:
-            one.note_written(run)
-    return made
+@dataclass(frozen=True)
+class _BatchWrite:
+    """The write of one batch. See `write_batch`."""
 
+    batch: DataFrame
+    batch_id: int
+    schemas: SchemaFollower | None
+    observer: BatchObserver | None
+    budget: DeadLetterBudget | None
+    truncates: TruncateSource | None
+    tables: QueryTables | None
 
-def _write_due(
-    due: list[TableBatch],
-    batch: DataFrame,
-    batch_id: int,
-    query: str | None,
-    schemas: SchemaFollower | None,
-    observer: BatchObserver | None,
-    budget: DeadLetterBudget | None,
-    truncates: TruncateSource | None,
-) -> list[int]:
-    """See `write_batch`."""
-    while True:
-        with decoded(batch, [(one.context, one.input) for one in due]) as rows:
-            found = rows.statistics
-            needs = {due[number].sink.table: of.needs for number, of in found.tables.items() if of.needs}
-            follows = schemas is not None and bool(needs) and schemas.follow(needs)
-            planned = []
-            if truncates is not None and not follows:
-                truncated = [(due[n], of) for n, of in found.tables.items() if of.truncates]
-                planned = [one.plan_truncation(found.ranges, of, truncates) for one, of in truncated]
-            if not follows and not any(planned):
-                return _write_decoded(due, rows, batch_id, observer, budget)
-        if schemas is not None and follows:
-            due = [schemas.with_decisions(one.sink).open(batch_id, query) for one in due]
+    def run(self, sinks: Sequence[SparkSink]) -> list[int]:
+        query = query_id(self.batch)
+        offsets = cache(lambda: offsets_of(self.batch).ranges)
+        opened = self._open(sinks, query)
+        run = run_id(self.batch, query)
+        due = [one for one in opened if not one.is_committed(offsets, run)]
+        # A batch that is in all known tables may have a record of one that no snapshot names yet.
+        written = self._write_due(opened, due, query) if due or self.tables is not None else []
+        if opened and not due and not written:
+            keep_state(self.batch)
+        if run is not None:
+            for one in [*opened, *written]:
+                one.note_written(run)
+        return [one.published for one in written if one.published is not None]
 
+    def _open(self, sinks: Sequence[SparkSink], query: str | None) -> list[TableBatch]:
+        with env.ThreadPoolExecutor(min(len(sinks), _TABLES_AT_ONCE) or 1, "open") as threads:
+            return list(threads.map(lambda one: one.open(self.batch_id, query), sinks))
 
-def _write_decoded(
-    due: Sequence[TableBatch],
-    rows: BatchChunks,
-    batch_id: int,
-    observer: BatchObserver | None,
-    budget: DeadLetterBudget | None,
-) -> list[int]:
-    """See `write_batch`."""
-    statistics = rows.statistics
-    if observer is not None:
-        observer.was_read(statistics.ranges, statistics.record_bytes)
-    with env.ThreadPoolExecutor(min(len(due), _TABLES_AT_ONCE) or 1, "check") as threads:
-        for _ in threads.map(lambda n: due[n].check(statistics.ranges, statistics.table(n)), range(len(due))):
-            pass  # raises the first error
-    left = list(range(len(due)))
-    for attempt in range(1, _ATTEMPTS + 1):
-        written = {number: due[number].in_buckets(rows, of) for number, of in rows.write(left, batch_id).items()}
-        letters = {n: [*statistics.table(n).dead_letters, *of.dead_letters] for n, of in written.items()}
-        if budget is not None:
-            try:
-                budget.check([line for lines in letters.values() for line in lines])
-            except RecordRefused:
-                for number, of in written.items():
-                    due[number].abort(of)
-                raise
-        is_last = attempt == _ATTEMPTS
-        left = run_in_parallel(
-            {n: partial(_commit, due[n], statistics, n, written[n], is_last, observer) for n in left}
-        )
-        if budget is not None:
-            budget.keep(sum(len(lines) for n, lines in letters.items() if n not in left))
-        if not left:
-            break
-    return [one.published for one in due if one.published is not None]
+    def _write_due(self, opened: list[TableBatch], due: list[TableBatch], query: str | None) -> list[TableBatch]:
+        """Write the batch to the tables of `due`, and to those that are created for it. Returns all of them.
+
+        opened: all tables that existed before.
+        """
+        schemas, tables = self.schemas, self.tables
+        while True:
+            inputs = [(one.context, one.input) for one in due]
+            with decoded(self.batch, inputs, None if tables is None else tables.records()) as rows:
+                found = rows.statistics
+                created = [] if tables is None else tables.create(found)
+                needs = {due[number].sink.table: of.needs for number, of in found.tables.items() if of.needs}
+                follows = schemas is not None and bool(needs) and schemas.follow(needs)
+                planned = []
+                if self.truncates is not None and not follows and not created:
+                    truncated = [(due[n], of) for n, of in found.tables.items() if of.truncates]
+                    planned = [one.plan_truncation(found.ranges, of, self.truncates) for one, of in truncated]
+                if not follows and not created and not any(planned):
+                    self._write_decoded(due, rows)
+                    if tables is not None:
+                        in_end = {one.sink.table: one for one in [*opened, *due]}
+                        idle = {name: one.newest for name, one in in_end.items() if one.published is None}
+                        tables.read(self.batch_id, found.ranges, idle)
+                    return due
+            if schemas is not None and follows:
+                due = self._open([schemas.with_decisions(one.sink) for one in due], query)
+            if schemas is not None:
+                created = [schemas.with_decisions(one) for one in created]
+            due = [*due, *self._open(created, query)]
+
+    def _write_decoded(self, due: Sequence[TableBatch], rows: BatchChunks) -> None:
+        statistics, budget, observer = rows.statistics, self.budget, self.observer
+        if observer is not None:
+            observer.was_read(statistics.ranges, statistics.record_bytes)
+        with env.ThreadPoolExecutor(min(len(due), _TABLES_AT_ONCE) or 1, "check") as threads:
+            for _ in threads.map(lambda n: due[n].check(statistics.ranges, statistics.table(n)), range(len(due))):
+                pass  # raises the first error
+        left = list(range(len(due)))
+        for attempt in range(1, _ATTEMPTS + 1):
+            written = {n: due[n].in_buckets(rows, of) for n, of in rows.write(left, self.batch_id).items()}
+            letters = {n: [*statistics.table(n).dead_letters, *of.dead_letters] for n, of in written.items()}
+            if budget is not None:
+                try:
+                    of_batch = statistics.dead_letters if attempt == 1 else []
+                    budget.check([*of_batch, *(line for lines in letters.values() for line in lines)])
+                except RecordRefused:
+                    for number, of in written.items():
+                        due[number].abort(of)
+                    raise
+            if attempt == 1 and statistics.dead_letters and self.tables is not None:
+                self.tables.keep_dead_letters(self.batch_id, statistics.dead_letters)
+                if observer is not None:
+                    observer.dead_lettered(statistics.dead_letters)
+                if budget is not None:
+                    budget.keep(statistics.dead_letters)
+            is_last = attempt == _ATTEMPTS
+            left = run_in_parallel(
+                {n: partial(_commit, due[n], statistics, n, written[n], is_last, observer) for n in left}
+            )
+            if budget is not None:
+                budget.keep([line for n, lines in letters.items() if n not in left for line in lines])
+            if not left:
+                break
 
 
 def _commit(

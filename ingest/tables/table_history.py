@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from typing import Final
 from urllib.parse import quote
 
@@ -14,13 +15,16 @@ from tidelake.errors import BadInput, CorruptFile
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.base.threads import map_parallel
 from tidelake.storage.fileio.requests import run_requests
-from tidelake.storage.model.snapshots.consumers import Consumer
+from tidelake.storage.model.snapshots.consumers import Consumer, consumer_names
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
 
+PIPELINE_PROPERTY: Final = "tidelake.spark-pipeline"  # of a Spark query's snapshot: the name of its pipeline
 HISTORY_SNAPSHOTS: Final = 64  # checked for chain breaks at a start; `tidelake table verify` checks all
 _SNAPSHOTS_OF_ALL_TABLES: Final = 1_024  # snapshots of all tables together, so that many tables don't slow down a start
 _SNAPSHOTS_PER_TABLE_MIN: Final = 8
+_CONSUMERS: Final = "tidelake-"
+_QUERY_CONSUMERS: Final = f"{_CONSUMERS}spark-"  # see `query_user` of tidelake.ingest.spark
 
 _log = get_logger(__name__)
 
@@ -55,7 +59,7 @@ class CommitHistory:
         return self._snapshots.latest()
 
     def own_snapshot(self) -> Snapshot | None:
-        """Return a snapshot of the pipeline; None if it never committed.
+        """Return a snapshot of the pipeline, or of its query on Spark; None if neither ever committed.
 
         If the pipeline is still registered as a consumer, but its snapshots are gone, this is the newest snapshot of
         any commit user.
@@ -63,8 +67,22 @@ class CommitHistory:
         latest = self._snapshots.latest()
         if latest is None:
             return None
-        own = next((s for s in self._read_backwards(latest) if self._is_own(s)), None)
+        own = next((s for s in self._read_backwards(latest) if self._is_own(s) or self._is_of_query(s)), None)
+        own = own or next(filter(self._is_of_query, self._kept_by_queries()), None)
         return own or (latest if self.registered_id() is not None else None)
+
+    def _is_of_query(self, snapshot: Snapshot) -> bool:
+        return snapshot.properties.get(PIPELINE_PROPERTY) == self._commit_user
+
+    def _kept_by_queries(self) -> Iterator[Snapshot]:
+        """Yield the snapshots that Spark queries keep from expiry."""
+        io, paths = self._context.io, self._context.paths
+        for name in consumer_names(io, paths):
+            if name.startswith(_QUERY_CONSUMERS):
+                with suppress(CorruptFile):
+                    at = Consumer(io, paths, name).next_snapshot_id()
+                    if at is not None and (found := self._snapshots.find(at)) is not None:
+                        yield found
 
     def snapshot(self, snapshot_id: int) -> SnapshotSummary | None:
         found = self._snapshots.find(snapshot_id)
@@ -166,4 +184,4 @@ def history_snapshots_of_each(tables: int) -> int:
 
 def consumer_name(commit_user: str) -> str:
     """Return the name of the consumer that protects a pipeline's position from expiry."""
-    return f"tidelake-{quote(commit_user, safe='')}"
+    return f"{_CONSUMERS}{quote(commit_user, safe='')}"

@@ -104,8 +104,8 @@ class TableRouter:
         tables = self.tables_for(source)
         if len(tables) > 1:
             raise BadInput(
-                f"{' and '.join(tables)} both match the records of {source}, and `tidelake spark run` writes a record "
-                "to one table. Make `match` narrower, so that only one matches, or use `tidelake ingest run`"
+                f"{' and '.join(tables)} both match the records of {source}, but only one table is expected. Make "
+                "`match` narrower, so that only one matches"
             )
         return tables[0] if tables else None
 

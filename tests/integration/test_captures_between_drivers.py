@@ -2,14 +2,17 @@
 
 All tables of a variant are one pipeline. A change of drivers is what docs/positions.md says: Spark begins where the
 tables end, and the pipeline is told once to go on behind what Spark has read. Spark or drivers in turns, into tables
-that are there or that the drivers make: of these four forms each capture has one a day, the other three are `long`.
+that are there, that the drivers make, or that they make for one entry of many tables: of these forms each capture has
+one a day, the others are `long`.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
@@ -22,9 +25,10 @@ from tests.integration.test_truth_of_evolving_tables import config_for, lines_of
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.levels import is_of_the_day
 from tests.support.recorded_truth import RECORDED_TABLES, RecordedTable, differences, format_options_for
+from tests.support.recorded_wire import wire_of
 from tidelake.ingest.pipeline.recovery_flags import parse_recovery_flags
 from tidelake.ingest.pipeline.service import run as run_pipeline
-from tidelake.ingest.settings import Config, TableSettings
+from tidelake.ingest.settings import Config, SourceTablesSettings, TableSettings
 from tidelake.ingest.source_settings import KafkaSettings, StartSettings
 from tidelake.ingest.spark.batch_position import TablePosition
 from tidelake.spark.pipeline_query import start_query
@@ -49,28 +53,45 @@ def by_variant() -> dict[str, list[RecordedTable]]:
 CAPTURES: Final = by_variant()
 
 
-FORMS: Final = {
-    "Spark": ([SPARK], True),
-    "Spark, into tables that it makes": ([SPARK], False),
-    "asyncio, Spark, asyncio": ([ASYNCIO, SPARK, ASYNCIO], True),
-    "asyncio, Spark, asyncio, into tables that they make": ([ASYNCIO, SPARK, ASYNCIO], False),
-}
+class Tables(Enum):
+    ARE_THERE = "into tables that are there"
+    ARE_MADE = "into tables that they make"
+    ARE_MANY = "into tables that they make for one entry"
+
+
+FORMS: Final = [([SPARK], tables) for tables in Tables] + [([ASYNCIO, SPARK, ASYNCIO], tables) for tables in Tables]
 
 
 def captures_in_each_form() -> Iterator[Any]:
     """A day has all forms, and another one of each capture than the day before."""
     for number, (name, tables) in enumerate(CAPTURES.items()):
-        for shift, (form, (drivers, are_there)) in enumerate(FORMS.items()):
-            marks = [] if is_of_the_day(number + shift, len(FORMS)) else [pytest.mark.long]
-            yield pytest.param(tables, drivers, are_there, id=f"{name}, {form}", marks=marks)
+        forms = [form for form in FORMS if form[1] is not Tables.ARE_MANY or of_one_entry(tables)]
+        for shift, (drivers, lake) in enumerate(forms):
+            marks = [] if is_of_the_day(number + shift, len(forms)) else [pytest.mark.long]
+            yield pytest.param(tables, drivers, lake, id=f"{name}, {', '.join(drivers)}, {lake.value}", marks=marks)
+
+
+def of_one_entry(tables: Sequence[RecordedTable]) -> list[RecordedTable]:
+    """The tables that an entry of many can name, if there are two: what it can't declare must be in their records."""
+    names = Counter(bare_name(recorded) for recorded in tables)
+    found = [
+        recorded
+        for recorded in tables
+        if names[bare_name(recorded)] == 1 and not recorded.source_types and wire_of(recorded.connector).has_schema
+    ]
+    return found if len(found) > 1 else []
+
+
+def bare_name(recorded: RecordedTable) -> str:
+    return recorded.source_name.rpartition(".")[2]
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("tables", "drivers", "are_there"), list(captures_in_each_form()))
+@pytest.mark.parametrize(("tables", "drivers", "lake"), list(captures_in_each_form()))
 def test_captures_equal_their_databases_with_any_driver(
     tables: Sequence[RecordedTable],
     drivers: Sequence[str],
-    are_there: bool,
+    lake: Tables,
     spark: SparkSession,
     tmp_path: Path,
     kafka_broker: KafkaBroker,
@@ -88,8 +109,10 @@ def test_captures_equal_their_databases_with_any_driver(
     with format_options_for(tables[0]) as options:
         fed_by = {recorded: [topic] for recorded, topic in topics.items()}
         config = config_for(fed_by, str(tmp_path / "lake"), source, options | truncates)
-        if are_there:
+        if lake is Tables.ARE_THERE:
             config = of_tables_that_are_there(config, tables, catalog)
+        elif lake is Tables.ARE_MANY:
+            config = with_one_entry(config, of_one_entry(tables))
         for number, driver in enumerate(drivers):
             for recorded in tables:
                 share = -(-len(lines[recorded]) // len(drivers))
@@ -97,8 +120,8 @@ def test_captures_equal_their_databases_with_any_driver(
             if driver == SPARK:
                 run_on_spark(spark, beginning_at_the_tables(config, catalog, partitions), tmp_path / "checkpoint")
             else:
-                names = [table.name for table in config.tables]
-                flags = parse_recovery_flags(names if number else [], [], [], names)
+                names = [f"shop.{name}" for name in catalog.list_tables("shop")] if number else []
+                flags = parse_recovery_flags(names, [], [], names)
                 asyncio.run(run_pipeline(config, recovery_flags=flags))
     for recorded in tables:
         held = catalog.table(f"shop.{recorded.name}").scan().to_arrow()
@@ -116,6 +139,17 @@ def of_tables_that_are_there(config: Config, tables: Sequence[RecordedTable], ca
         for one in config.tables
     ]
     return structs.replace(config, tables=settings)
+
+
+def with_one_entry(config: Config, tables: Sequence[RecordedTable]) -> Config:
+    """With one entry for these tables, and one for each of the others."""
+    names = {f"shop.{recorded.name}" for recorded in tables}
+    entry = TableSettings(
+        name="shop.{table}",
+        source_tables=SourceTablesSettings(mapping={bare_name(recorded): recorded.name for recorded in tables}),
+        options={"bucket": 2},
+    )
+    return structs.replace(config, tables=[*(one for one in config.tables if one.name not in names), entry])
 
 
 def beginning_at_the_tables(config: Config, catalog: tidelake.Catalog, partitions: Mapping[str, int]) -> Config:

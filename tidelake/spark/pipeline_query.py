@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
@@ -16,22 +16,20 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.utils import is_remote
-from pyspark.storagelevel import StorageLevel
 
 from tidelake.checkpoint.offsets import TopicPartition
 from tidelake.errors import BadInput, PositionRefused, TidelakeError, UnsupportedFeature
-from tidelake.ingest.config.lower_case import format_of, lower_case_for_catalog
 from tidelake.ingest.formats.registry import open_format
-from tidelake.ingest.pipeline.builder import configuration_differences, opened_tables
+from tidelake.ingest.pipeline.builder import configuration_differences, expanded, opened_tables
 from tidelake.ingest.pipeline.configured_tables import ConfiguredTables
-from tidelake.ingest.settings import Config, TableSettings
+from tidelake.ingest.settings import Config
 from tidelake.ingest.source_settings import FolderSettings, KafkaSettings, StartSettings
-from tidelake.ingest.spark.batch_rows import RawRecords
 from tidelake.ingest.spark.batch_truncates import TruncateSource
 from tidelake.ingest.spark.dead_letter_budget import DeadLetterBudget
 from tidelake.ingest.spark.query_monitor import QueryMonitor
+from tidelake.ingest.spark.query_runs import query_id
 from tidelake.ingest.spark.release import HAS_DATA_SOURCES, RELEASE, check_session
-from tidelake.ingest.spark.sink import SparkDeadLetterTable, SparkSink, sink, write_batch
+from tidelake.ingest.spark.sink import write_batch
 from tidelake.ingest.spark.task_errors import environment_error, raised_in_task
 from tidelake.ingest.tables.table_differences import check_differences
 from tidelake.spark.changelog_folder.folder_options import FORMAT as FOLDER_FORMAT
@@ -45,11 +43,11 @@ from tidelake.spark.kafka.kafka_options import (
 )
 from tidelake.spark.kafka.kafka_options import FORMAT as KAFKA_FORMAT
 from tidelake.spark.planned_source import PlannedSource, files_of
+from tidelake.spark.query_tables import ConfiguredQueryTables
 from tidelake.spark.read_limits import HAS_LIMITS
 from tidelake.spark.registration import register
 from tidelake.spark.schema_following import SchemaFollowing, has_ordered_changes
 from tidelake.spark.start_positions import StartPositions
-from tidelake.spark.table_creation import TableCreation
 from tidelake.storage.base.logs import get_logger
 
 _MAX_FILES_PER_BATCH: Final = 8  # so that a long backlog is committed in small steps
@@ -103,23 +101,21 @@ def start_query(spark: SparkSession, config: Config, checkpoint: str) -> Pipelin
             "Run it with --master or `tidelake spark submit`, or write a job that uses tidelake.spark.sink",
         )
     check_session(spark)
-    config = lower_case_for_catalog(config)
     check_settings(config)
+    found = expanded(config)
+    config = found.config
     check_differences(configuration_differences(config, opened_tables(config)))
     positions = StartPositions.of(config)
     begins = {} if has_started(spark, checkpoint) else positions.begins()
     if begins:
         _log.info("begins at the position of the tables", offsets=to_members(begins))
     monitor = QueryMonitor(config.metrics, config.pipeline, config.warehouse, config.checkpoint.interval_ms)
-    shared_with = {table.name: table.other_users for table in config.tables}
-    sinks = tuple(
-        replace(one, reached=positions.reached.get(one.table, {}), shared_with=shared_with[one.table])
-        for one in sinks_of(config)
-    )
+    configured = ConfiguredTables.of(config)
+    tables = ConfiguredQueryTables(config, configured, positions, begins, found.contexts)
     tolerance = config.errors.tolerance
     budget = DeadLetterBudget(tolerance) if isinstance(tolerance, int) else None
     source = PlannedSource(config, checkpoint)
-    feed = _ForeachBatch(sinks, TableCreation(config), SchemaFollowing(config), monitor, source, checkpoint, budget)
+    feed = _ForeachBatch(tables, SchemaFollowing(config, configured), monitor, source, checkpoint, budget)
     writer: DataStreamWriter = read_source(spark, config, begins).writeStream.queryName(config.pipeline)
     writer = writer.foreachBatch(feed).option("checkpointLocation", checkpoint)
     if config.source.until == "end":
@@ -150,8 +146,7 @@ class _ForeachBatch:
     the batch is repeated, and these tables skip it.
     """
 
-    sinks: Sequence[SparkSink]
-    creation: TableCreation
+    tables: ConfiguredQueryTables
     schemas: SchemaFollowing
     monitor: QueryMonitor
     source: PlannedSource
@@ -164,17 +159,12 @@ class _ForeachBatch:
             self._write(batch, batch_id)
 
     def _write(self, batch: DataFrame, batch_id: int) -> None:
-        creates = bool(self.creation.missing)
-        if creates:
-            batch.persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            if creates:
-                self.creation.create(batch)
-            missing = self.creation.missing
-            sinks = [self.schemas.with_decisions(one) for one in self.sinks if one.table not in missing]
+            self.tables.begin(query_id(batch))
+            sinks = [self.schemas.with_decisions(one) for one in self.tables.sinks]
             known = partial(self.source.partitions, batch.sparkSession, batch_id)
             truncates = TruncateSource(known, self.source.open)
-            write_batch(sinks, batch, batch_id, self.schemas, self.monitor, self.budget, truncates)
+            write_batch(sinks, batch, batch_id, self.schemas, self.monitor, self.budget, truncates, self.tables)
         except PositionRefused as error:
             refused = self._with_one_remedy(error)
             self.failures.append(refused)
@@ -182,9 +172,6 @@ class _ForeachBatch:
         except TidelakeError as error:
             self.failures.append(error)
             raise
-        finally:
-            if creates:
-                batch.unpersist()
 
     def _with_one_remedy(self, error: PositionRefused) -> PositionRefused:
         """Return the error with the remedy that a pipeline has: Spark's log in the directory can't be corrected."""
@@ -213,47 +200,6 @@ class _SourceEnds:
         sources = [] if progress is None else progress.sources
         latest = [json.loads(source.latestOffset or "null") for source in sources]
         return {partition: end for ends in latest if ends for partition, end in from_members(ends).items()}
-
-
-def sinks_of(config: Config) -> list[SparkSink]:
-    """Return one sink per configured table."""
-    dead_letters = config.dead_letters_table
-    into_table = None if dead_letters is None else SparkDeadLetterTable(dead_letters, config.pipeline)
-    configured = ConfiguredTables.of(config)
-    format_ = configured.format(format_of(config))
-    applies_truncates = config.format_options.get("truncates", "apply") == "apply"
-    found = [
-        sink(
-            table.name,
-            config.warehouse,
-            format=config.format,
-            match=table.match_patterns,
-            dead_letters=None if config.errors.tolerance in ("none", 0) else config.dead_letters,
-            source_types=table.source_types,
-            rounded_columns=table.rounded_columns,
-            connector=config.format_options,
-            options={key: str(value) for key, value in config.warehouse_options.items()},
-            topics=table.topic_patterns,
-            key_from_records=table.takes_key_of_records,
-            key_columns=table.key_columns,
-        )
-        for table in config.tables
-    ]
-
-    def read_as_configured(one: SparkSink, table: TableSettings) -> SparkSink:
-        rows = one.input
-        assert isinstance(rows, RawRecords)
-        rows = replace(
-            rows,
-            format=format_,
-            is_history=table.mode == "append",
-            deleted_at_column=table.deleted_at_column if table.deletes == "soft" else "",
-            withholds=configured.withholds(table.name),
-            applies_truncates=applies_truncates,
-        )
-        return replace(one, dead_letter_table=into_table, input=rows)
-
-    return [read_as_configured(one, table) for one, table in zip(found, config.tables, strict=True)]
 
 
 # ---------------------------------------------------------------- sources
@@ -395,13 +341,6 @@ def check_settings(config: Config) -> None:
     refused: list[tuple[bool, str, str]] = []
     unordered = "a column is renamed or dropped between two records, and the tasks of a Spark batch have no order"
     refused.append((has_ordered_changes(config), "schema_evolution: rename.column, drop.column", unordered))
-    refused.append(
-        (
-            bool(config.templates),
-            "an entry of many tables",
-            "a start recognizes its tables by the pipeline's own commits, and a Spark query commits under another name",
-        )
-    )
     has_target = config.ruling_target is not None
     refused.append((has_target, "freshness", "the trigger of a Spark query has one interval, checkpoint.interval_ms"))
     bootstraps = any(config.bootstrap_of(table).enabled for table in config.tables)

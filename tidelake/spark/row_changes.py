@@ -18,6 +18,7 @@ from pyspark.sql.types import TimestampType
 
 from tidelake.errors import BadInput, BatchOutdated, CommitConflict, UnsupportedFeature
 from tidelake.ingest.spark.batch_rows import TypedColumns
+from tidelake.ingest.spark.job_names import named_jobs
 from tidelake.ingest.spark.release import HAS_DATA_SOURCES, check_session
 from tidelake.ingest.spark.sink import Overwrite, sink, write_batch
 from tidelake.one_commit import OneCommit
@@ -277,7 +278,8 @@ class _Change:
             unix_micros(_column(name)) if isinstance(rows.schema[name].dataType, TimestampType) else _column(name)
             for name in self.context.schema.partition_keys
         ]
-        found = {tuple(row) for row in rows.select(*keys).distinct().collect()}
+        with named_jobs(self.spark, "check partitions of", [self.context.name]):
+            found = {tuple(row) for row in rows.select(*keys).distinct().collect()}
         decoded = decode_rows(partitions, [field.type for field in self.context.schema.partition_fields])
         of_partitions = zip(*(_as_spark(column).to_pylist() for column in decoded), strict=True)
         for partition, values in zip(partitions, of_partitions, strict=True):
@@ -349,7 +351,9 @@ class _Change:
             return
         keys = [_column(key) for key in self.context.schema.primary_keys]
         duplicates = new.groupBy(*keys).agg(count("*").alias(_STEP)).filter(col(_STEP) > 1).drop(_STEP)
-        if found := duplicates.limit(1).collect():
+        with named_jobs(self.spark, "check keys of", [self.context.name]):
+            found = duplicates.limit(1).collect()
+        if found:
             raise BadInput(
                 f"{self.context.name}: several source rows change the row with key {found[0].asDict()}. Keep one row "
                 "per key in the source"
@@ -384,7 +388,9 @@ class _Change:
         if self.context.options.merge_engine is not MergeEngine.PARTIAL_UPDATE or not changed:
             return
         lost = [max_((old.isNotNull() & new.isNull()).cast("int")) for old, new in changed.values()]
-        for name, is_lost in zip(changed, rows.agg(*lost).collect()[0], strict=True):
+        with named_jobs(self.spark, "check values of", [self.context.name]):
+            (found,) = rows.agg(*lost).collect()
+        for name, is_lost in zip(changed, found, strict=True):
             if is_lost:
                 raise value_is_kept(self.context, name)
 

@@ -39,19 +39,17 @@ _ORDERED = (ChangeKind.RENAME_COLUMN, ChangeKind.DROP_COLUMN)
 
 def has_ordered_changes(config: Config) -> bool:
     """Return whether the configuration renames or drops columns, which must happen between two records."""
-    configured = ConfiguredTables.of(config)
-    return any(
-        behavior.action(kind) in (Action.APPLY, Action.TRY)
-        for behavior in configured.behaviors.values()
-        for kind in _ORDERED
-    )
+    behaviors = [SchemaBehavior(config.schema_evolution_of(table)) for table in config.tables]
+    return any(behavior.action(kind) in (Action.APPLY, Action.TRY) for behavior in behaviors for kind in _ORDERED)
 
 
 class SchemaFollowing:
-    """A `SchemaFollower` for the tables of a configuration. Its calls block."""
+    """A `SchemaFollower` for the tables of a configuration. Its calls block.
 
-    def __init__(self, config: Config) -> None:
-        configured = ConfiguredTables.of(config)
+    configured: the tables. It may grow.
+    """
+
+    def __init__(self, config: Config, configured: ConfiguredTables) -> None:
         self._targets = TableTargets(configured.settings, configured.following_types)
         catalog = open_catalog(config.warehouse, config.warehouse_options)
         self._tables = _TargetSchemas(catalog, self._targets, configured.behaviors)

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tidelake.checkpoint.fence import summarize
-from tidelake.checkpoint.idle_progress import IdleProgress
-from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.checkpoint.idle_progress import IdleProgress, ProgressEntry
+from tidelake.checkpoint.offsets import POSITION_PROPERTY, TopicPartition
 from tidelake.checkpoint.other_users import table_position
 from tidelake.checkpoint.position_problems import first_few
 from tidelake.checkpoint.recovery import recover_table
@@ -22,7 +22,9 @@ from tidelake.errors import PositionRefused
 from tidelake.ingest.pipeline.progress_tracker import ProgressFile, progress_path
 from tidelake.ingest.settings import Config, TableSettings
 from tidelake.ingest.tables.table_history import CommitHistory
+from tidelake.spark.query_progress import QueryProgressFile
 from tidelake.storage.base.logs import get_logger
+from tidelake.storage.base.threads import map_parallel
 from tidelake.storage.catalog.opening import open_catalog
 from tidelake.storage.commit.table_commit import TableCommit
 from tidelake.storage.fileio import open_file_io
@@ -37,27 +39,42 @@ class StartPositions:
 
     reached: for each existing table, its next offset in each partition.
     topics: for each existing table, the patterns of its topics.
+    states: for each existing table, its newest snapshot with a position, as in the progress file of a query.
     """
 
     reached: Mapping[str, Mapping[TopicPartition, int]] = field(default_factory=dict)
     topics: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    states: Mapping[str, ProgressEntry] = field(default_factory=dict)
 
     @classmethod
     def of(cls, config: Config) -> StartPositions:
-        """Read the positions from the tables, and from the progress file of `tidelake ingest run`."""
+        """Read the positions from the tables, and from the progress files of `tidelake ingest run` and of queries."""
         options = {key: str(value) for key, value in config.warehouse_options.items()}
         io = open_file_io(config.warehouse, options)
         progress = ProgressFile(io, progress_path(config.warehouse, config.pipeline)).read()
+        of_query = QueryProgressFile(io, config.warehouse, config.pipeline).read()
         catalog = open_catalog(config.warehouse, options)
-        reached: dict[str, Mapping[TopicPartition, int]] = {}
-        topics: dict[str, tuple[str, ...]] = {}
-        for table in config.tables:
+
+        def of(table: TableSettings) -> tuple[ProgressEntry | None, dict[TopicPartition, int]]:
             context = catalog.load(table.name) if catalog.table_exists(table.name) else None
             routing = Routing.of(config.format, table.match_patterns, table.topic_patterns)
-            found = _reached(table, context, config.pipeline, progress, routing)
-            if context is not None or found:
-                reached[table.name], topics[table.name] = found, tuple(table.topic_patterns)
-        return cls(reached, topics)
+            ends = _reached(table, context, config.pipeline, progress, routing)
+            if context is None:
+                return None, ends
+            state = _state(table, context, routing)
+            idle = of_query.reached_for(table.name, state)
+            further = {p: end for p, end in idle.items() if end > ends.get(p, -1)}
+            return state, ends | {p: end for p, end in further.items() if takes_topic(table.topic_patterns, p.topic)}
+
+        reached: dict[str, Mapping[TopicPartition, int]] = {}
+        topics: dict[str, tuple[str, ...]] = {}
+        states: dict[str, ProgressEntry] = {}
+        for table, (state, ends) in zip(config.named_tables, map_parallel(of, config.named_tables), strict=True):
+            if state is not None:
+                states[table.name] = state
+            if state is not None or ends:
+                reached[table.name], topics[table.name] = ends, tuple(table.topic_patterns)
+        return cls(reached, topics, states)
 
     def begins(self) -> dict[TopicPartition, int]:
         """Return where a new query begins to read. Partitions that no table has read are left out.
@@ -83,6 +100,15 @@ class StartPositions:
                 )
             found[partition] = max(ends.values())
         return found
+
+
+def _state(table: TableSettings, context: TableContext, routing: Routing) -> ProgressEntry:
+    """Return the table's newest snapshot with a position, of any commit user whose records these are."""
+    latest = context.snapshots.latest()
+    history = context.snapshots.backwards_from(latest) if latest is not None else ()
+    own = (summarize(one, table.name) for one in history if one.commit_user not in table.other_users)
+    newest = next((one for one in own if POSITION_PROPERTY in one.properties), None)
+    return ProgressEntry.of(context.schemas.get(0).time_ms, newest, routing)
 
 
 def _reached(

@@ -106,12 +106,12 @@ class Smoke:
 
     def _state(self) -> None:
         """Let the driver fail after the table's commit: the restart repeats the batch, and goes on with its state."""
-        into, fails = sink("shop.counted", self._lake, commit_user="smoke"), [True]
+        into, failed = sink("shop.counted", self._lake, commit_user="smoke"), self._home / "failed"
 
         def apply(batch: Any, batch_id: int) -> None:
             into(batch, batch_id)
-            if fails and batch_id == 1:
-                fails.clear()
+            if batch_id == 1 and not failed.exists():  # a file: on Connect this function runs in another process
+                failed.touch()
                 raise RuntimeError("after the commit")
 
         self._lines("events", [json.dumps({"id": 1}), json.dumps({"id": 2})])
@@ -178,15 +178,17 @@ class Smoke:
     def _run(self) -> None:
         from tidelake.spark.pipeline_query import start_query  # noqa: PLC0415 - it need not be importable everywhere
 
-        self._lines("log", _records())
+        self._lines("log", [*_records(), *_records("u1"), *_records("u2")])
         text = (
             f"warehouse: {self._lake}\nsource: {{type: change-log-folder, path: {self._home}/log, until: end}}\n"
-            "tables: [{name: shop.made, match: d.t, primary_key: [id], columns: {id: BIGINT}, options: {bucket: 1}}]\n"
+            "tables: [{name: shop.made, match: d.t, primary_key: [id], columns: {id: BIGINT}, options: {bucket: 1}}, "
+            "{name: 'many.{table}', match: 'd.u*'}]\n"
         )
         running = start_query(self._spark, parse_config(text, "smoke", pipeline="smoke"), str(self._home / "c-run"))
         running.query.awaitTermination()
         assert running.has_ended()
         self._expect("made", [(1, "a"), (2, "b")])
+        assert self._catalog.list_tables("many") == ["u1", "u2"]
 
     def _reader(self, of: Any, table: str) -> Any:
         return of.format("tidelake").option("warehouse", self._lake).option("table", f"shop.{table}")
@@ -204,12 +206,12 @@ class Smoke:
         assert [tuple(row.values()) for row in found] == rows, found
 
 
-def _records() -> list[str]:
-    source = {"db": "d", "table": "t", "connector": "mysql"}
+def _records(table: str = "t") -> list[str]:
+    source = {"db": "d", "table": table, "connector": "mysql"}
     lines = []
     for offset, row in enumerate(({"id": 1, "name": "a"}, {"id": 2, "name": "b"})):
         value = json.dumps({"before": None, "after": row, "op": "c", "source": source})
-        place = {"topic": "d.t", "partition": 0, "offset": offset, "timestamp_ms": 1}
+        place = {"topic": f"d.{table}", "partition": 0, "offset": offset, "timestamp_ms": 1}
         lines.append(json.dumps({**place, "key": json.dumps({"id": row["id"]}), "value": value}))
     return lines
 

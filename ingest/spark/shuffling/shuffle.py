@@ -21,7 +21,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark import TaskContext
 
-from tidelake.ingest.spark.batch_rows import OLD_KEY_PREFIX, UNAVAILABLE_COLUMN, BatchInput, open_reader
+from tidelake.ingest.spark.batch_rows import (
+    OLD_KEY_PREFIX,
+    UNAVAILABLE_COLUMN,
+    BatchInput,
+    PipelineRecords,
+    open_reader,
+)
 from tidelake.ingest.spark.batch_statistics import BatchStatistics, BatchTableStatistics
 from tidelake.ingest.spark.raw_columns import raw_batches
 from tidelake.ingest.spark.shuffling.key_groups import (
@@ -62,17 +68,19 @@ class ShuffleMap:
     bucket_assigner: creates the assigner of each table in each task. Buckets must be a function of the rows. For tables
         where they are not (`has_dynamic_buckets`), rows are divided by key groups, and get buckets in another task.
     version: the version of this package in the driver.
+    pipeline: see `RawReader`.
     """
 
     tables: Sequence[tuple[TableContext, BatchInput]]
     shuffle_partitions: int
     bucket_assigner: BucketAssignerFactory = bucket_assigner_of
     version: str = field(default_factory=package_version)
+    pipeline: PipelineRecords | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         begin_task(self.version)
         statistics = BatchStatistics()
-        reader = open_reader(self.tables, statistics)
+        reader = open_reader(self.tables, statistics, self.pipeline)
         buffers: dict[int, _RowBuffer] = {}
         shuffles: dict[int, TableShuffle] = {}
         held_rows, held_bytes = 0, 0

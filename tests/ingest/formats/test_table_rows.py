@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from tests.ingest.pipeline.fakes import SCHEMA, rows
 from tidelake.ingest.formats.base import TableRows, Target, UnavailableValues
-from tidelake.ingest.formats.table_rows import drop_records, slice_by_offset
+from tidelake.ingest.formats.table_rows import drop_records, keep_records, slice_by_offset
 
 CELLS = [(n, f"v{n}") for n in range(6)]
 OFFSETS = [3, 5, 5, 8, 8, 9]
@@ -49,6 +51,21 @@ def test_rows_between_two_offsets_are_selected(
         assert set(part.unavailable.columns) == columns
         assert part.unavailable.keys["id"].to_pylist() == [kept[n] for n in flagged]
         assert all(len(flags) == len(flagged) for flags in part.unavailable.columns.values())
+
+
+def test_rows_of_a_table_without_a_key_are_selected_with_their_missing_values() -> None:
+    """There are no columns of keys, and so no number of rows that Arrow knows."""
+    without_key = pa.record_batch([], names=[])
+    of_batch = UnavailableValues(np.array([1, 4]), {"v": np.array([True, True])}, without_key)
+    rows_left = replace(batch(), unavailable=of_batch)
+    sliced, kept = slice_by_offset(rows_left, 5, 9), keep_records(rows_left, np.arange(6) % 3 == 1)
+    some = of_batch.only({"v": np.array([False, True])})
+    assert some is not None
+    assert (some.rows.tolist(), some.keys.num_columns) == ([4], 0)
+    for part, flagged in ((sliced, [0, 3]), (kept, [0, 1])):
+        assert part.unavailable is not None
+        assert part.unavailable.rows.tolist() == flagged
+        assert part.unavailable.keys.num_columns == 0
 
 
 def test_all_rows_of_a_record_are_dropped_together() -> None:

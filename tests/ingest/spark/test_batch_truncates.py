@@ -17,7 +17,7 @@ from tests.ingest.formats.debezium.changes import change
 from tests.support.levels import sample
 from tests.support.memory_log import MemoryLog, MemoryLogSource
 from tidelake.checkpoint.offsets import POSITION_PROPERTY, OffsetRange, SourcePosition, TopicPartition, position_to_text
-from tidelake.errors import BadInput, RecordRefused
+from tidelake.errors import RecordRefused
 from tidelake.ingest.formats.debezium.debezium_json import DebeziumJson
 from tidelake.ingest.formats.format_capabilities import SourceOrder
 from tidelake.ingest.formats.registry import open_format
@@ -289,15 +289,12 @@ def test_the_lineage_of_a_table_is_in_its_newest_snapshots(
     assert BatchCommits(context, "one", None, False, False, shared_with=["shared"]).lineage == expected
 
 
-def test_a_record_of_two_tables_is_refused_by_the_names_of_both(tmp_path: Path) -> None:
+def test_a_record_of_two_tables_is_a_row_of_both(tmp_path: Path) -> None:
     world = World(str(tmp_path))
     world.change("a", "c", 1, 0)
     both = [(context, replace(one, match=("a", "b"))) for context, one in world._inputs({})]
-    message = (
-        r"shop\.a and shop\.b both match the records of s\.a, and `tidelake spark run` writes a record to one table"
-    )
-    with pytest.raises(BadInput, match=message):
-        list(RawReader(both, BatchStatistics()).rows(world._columns(0, 0, 1)))
+    found = RawReader(both, BatchStatistics()).rows(world._columns(0, 0, 1))
+    assert [(number, rows["id"].to_pylist()) for number, rows in found] == [(0, [1]), (1, [1])]
 
 
 def test_the_marker_of_a_truncate_keeps_its_topic() -> None:

@@ -307,7 +307,7 @@ def test_jobs_and_stages_are_named_by_their_step_and_table(stream: Stream) -> No
     store = stream.spark.sparkContext._jsc.sc().statusStore()
     jobs = store.jobsList(None)
     found = sorted((jobs.apply(number) for number in range(jobs.size())), key=lambda job: job.jobId())[-2:]
-    steps = ["tidelake: decode shop.t", "tidelake: write shop.t"]
+    steps = ["tidelake: decode shop.t", "tidelake: write shop.t, 1 bucket"]
     assert [job.description().get().splitlines()[-1] for job in found] == steps
     assert [job.name() for job in found] == steps
 

@@ -61,7 +61,7 @@ def test_records_that_two_tables_take_belong_to_both_in_the_order_of_the_configu
 
 def test_who_writes_a_record_to_one_table_only_refuses_records_of_two() -> None:
     with pytest.raises(
-        BadInput, match=r"a and b both match the records of shop\.public\.orders, and `tidelake spark run`"
+        BadInput, match=r"a and b both match the records of shop\.public\.orders, but only one table is expected"
     ):
         router(a=(["orders"], ["*"]), b=(["*"], ["*"])).table_of(ORDERS)
 

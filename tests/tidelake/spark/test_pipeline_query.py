@@ -32,6 +32,7 @@ from tidelake.ingest.source_settings import KafkaSettings
 from tidelake.ingest.spark.batch_position import recorded_position
 from tidelake.spark import pipeline_query
 from tidelake.spark.pipeline_query import PipelineQuery, start_query
+from tidelake.spark.query_tables import sinks_of
 from tidelake.spark.start_positions import StartPositions
 from tidelake.storage.base.logs import FIELDS
 
@@ -278,7 +279,7 @@ def test_format_options_are_refused_with_the_same_message_as_without_spark(tmp_p
     with pytest.raises(BadInput) as without_spark:
         build_pipeline(settings)
     with pytest.raises(BadInput) as on_spark:
-        pipeline_query.sinks_of(settings)
+        sinks_of(settings)
     assert str(on_spark.value) == str(without_spark.value)
 
 
@@ -291,7 +292,7 @@ def test_format_options_are_refused_with_the_same_message_as_without_spark(tmp_p
     ],
 )
 def test_dead_letters_are_written_where_configured(tmp_path: Path, more: str, place: str | None) -> None:
-    found = {table_sink.dead_letters for table_sink in pipeline_query.sinks_of(config(tmp_path, more))}
+    found = {table_sink.dead_letters for table_sink in sinks_of(config(tmp_path, more))}
     assert found == {place and place.format(home=tmp_path)}
 
 

@@ -19,7 +19,7 @@ from tidelake.ingest.formats.base import WITHHELD_REASON
 from tidelake.ingest.settings import Config
 from tidelake.ingest.spark.batch_rows import open_reader
 from tidelake.ingest.spark.batch_statistics import BatchStatistics
-from tidelake.spark.pipeline_query import sinks_of
+from tidelake.spark.query_tables import sinks_of
 
 SECRET = "ann@example.org"
 ROWS: list[tuple[str, dict[str, Any] | None, dict[str, Any] | None]] = [

@@ -26,6 +26,7 @@ _POLL_SECONDS = 0.2
 def add_spark(verbs: Verbs) -> None:
     _add_run(verbs)
     _add_submit(verbs)
+    _add_package(verbs)
     _add_call(verbs)
 
 
@@ -160,6 +161,39 @@ def _file_of(module: str) -> str:
     assert found is not None
     assert found.origin is not None
     return found.origin
+
+
+# ---------------------------------------------------------------- package
+
+
+def _add_package(verbs: Verbs) -> None:
+    parser = command(
+        verbs,
+        "package",
+        package,
+        "pack this virtual environment for the machines of a cluster",
+        "spark-submit takes the archive: `tidelake spark submit CONFIG -- --archives tidelake.tar.gz#tidelake …`. "
+        "It has no PySpark: the cluster has its own. Each machine needs the same base interpreter.",
+    )
+    parser.add_argument(
+        "-o", "--output", default="tidelake.tar.gz", metavar="FILE", help="the archive; default: tidelake.tar.gz"
+    )
+
+
+def package(out: CommandOutput, *, output: str) -> None:
+    """Pack the environment of this process."""
+    from tidelake.environment_archive import pack_environment
+
+    if not output.endswith((".tar.gz", ".tgz")):
+        raise UsageError(f"--output {output}: Spark knows the kind of an archive by its name; let it end with .tar.gz")
+    packed = pack_environment(Path(sys.prefix), Path(output))
+    if out.is_json:
+        members = {"path": str(packed.path), "size_bytes": packed.size_bytes, "packages": packed.packages}
+        out.document({**members, "interpreter": str(packed.interpreter)})
+        return
+    out.note(f"{packed.path}: {len(packed.packages)} packages, {packed.size_bytes >> 20} MiB")
+    out.note(f"each machine needs {packed.interpreter}. Options of spark-submit, which work with any master:")
+    out.note(f"  --archives {packed.path}#tidelake --conf spark.pyspark.python=./tidelake/bin/python")
 
 
 # ---------------------------------------------------------------- call

@@ -69,7 +69,7 @@ def compact(
         order_by=columns,
         strategy=ClusteringStrategy(order_strategy) if columns else None,
     )
-    return compact_table(context, request, task_runner=on_spark(spark))
+    return compact_table(context, request, task_runner=on_spark(spark, context.name))
 
 
 def compact_database(
@@ -110,15 +110,15 @@ def compact_database(
     }
 
 
-def on_spark(spark: SparkSession) -> TaskRunner:
-    """Return a function that runs tasks of a compaction job on executors."""
+def on_spark(spark: SparkSession, table: str) -> TaskRunner:
+    """Return a function that runs tasks of a compaction job of a table on executors."""
 
     def run(tasks: Sequence[CompactTask]) -> list[CompactResult | CorruptFile]:
         shares = _assign_to_tasks(
             [task.size_bytes for task in tasks], min(len(tasks), _SHARES_A_CORE * cores_of(spark))
         )
         payloads = [pickle.dumps(task) for task in tasks]
-        with named_jobs(spark, f"compact, {len(tasks)} buckets"), explained_task_errors():
+        with named_jobs(spark, "compact", [table], len(tasks)), explained_task_errors():
             if isinstance(spark, SparkSession):
                 found = _run_in_rdd(spark, shares, payloads)
             else:  # Connect has another class, and supports only this

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tidelake.catalog import open_catalog
 from tidelake.ingest.spark.batch_rows import TypedColumns
+from tidelake.ingest.spark.job_names import named_jobs
 from tidelake.ingest.spark.sink import Overwrite, sink, write_batch
 from tidelake.materialized.plain_query import PlainQuery
 from tidelake.materialized.query_engine import FullRefresh, QueriedTable, check_columns
@@ -76,7 +77,8 @@ class _Spark:
         view = f"tidelake_{env.new_uuid().hex}"
         self.spark.createDataFrame(pa.Table.from_batches([rows])).createOrReplaceTempView(view)
         try:
-            found = self.spark.sql(query.sql(_DIALECT, view)).toArrow()
+            with named_jobs(self.spark, "refresh"):
+                found = self.spark.sql(query.sql(_DIALECT, view)).toArrow()
         finally:
             self.spark.catalog.dropTempView(view)
         return pa.concat_batches(found.to_batches() or [pa.RecordBatch.from_pylist([], found.schema)])

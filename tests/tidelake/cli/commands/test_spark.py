@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,10 @@ from tests.support.command_line import Call
 from tests.support.spark_classes import short_lived_jvm
 from tests.support.spark_cluster import spark_cluster
 from tests.tidelake.shop_log import create_shop_tables, write_shop_log
-from tidelake import spark_prerequisites
+from tidelake import environment_archive, spark_prerequisites
 from tidelake.cli.commands import spark
 from tidelake.cli.demo.shop import ORDERS
+from tidelake.environment_archive import EnvironmentArchive
 
 
 @pytest.fixture
@@ -120,3 +122,17 @@ def test_without_spark_the_missing_package_is_named(call: Call, config: Path, mo
     result = call("spark", "run", config)
     assert (result.code, result.out) == (1, "")
     assert result.err == "error: tidelake spark run: Spark can't run here. Java was not found: install one\n"
+
+
+def test_this_environment_is_packed_and_the_options_of_spark_submit_are_printed(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed = EnvironmentArchive(tmp_path / "a.tar.gz", 7 << 20, ("tidelake 1.2",), Path("/usr/bin/python3.11"))
+    monkeypatch.setattr(environment_archive, "pack_environment", lambda prefix, to: replace(packed, path=to))
+    result = call("spark", "package", "-o", tmp_path / "env.tgz")
+    assert result.code == 0
+    assert "1 packages, 7 MiB" in result.err
+    assert f"--archives {tmp_path}/env.tgz#tidelake --conf spark.pyspark.python=./tidelake/bin/python" in result.err
+    wrong = call("spark", "package", "-o", tmp_path / "env.zip")
+    assert (wrong.code, wrong.out) == (2, "")
+    assert "env.zip: Spark knows the kind of an archive by its name; let it end with .tar.gz" in wrong.err
