@@ -32,7 +32,12 @@ from tidelake.storage.kinds.format_tables.definition import no_ordinary_table
 from tidelake.storage.kinds.format_tables.objects import is_object_table
 from tidelake.storage.kinds.system_tables.by_name import system_table
 from tidelake.storage.maintenance.altered_rows import check_rows_stay_readable
-from tidelake.storage.maintenance.table_clone import check_clonable, clone_files, snapshot_to_clone
+from tidelake.storage.maintenance.table_clone import (
+    check_clonable,
+    clone_files,
+    schemas_of_clone,
+    snapshot_to_clone,
+)
 from tidelake.storage.model.schema.field_ids import FieldIds
 from tidelake.storage.model.types import DataField
 from tidelake.table import Table
@@ -285,7 +290,8 @@ class Catalog:
         origin = source.context
         check_clonable(origin)
         cloned = snapshot_to_clone(origin, snapshot, tag)
-        self._inner.restore_table(name, [origin.schemas.get(schema_id) for schema_id in origin.schemas.ids()])
+        schemas = [origin.schemas.get(schema_id) for schema_id in origin.schemas.ids()]
+        self._inner.restore_table(name, schemas_of_clone(origin, cloned, schemas))
         if cloned is not None:  # the table already exists, which reserves its name
             try:
                 clone_files(origin, cloned, self._inner.load(name))

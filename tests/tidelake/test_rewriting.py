@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+from uuid import uuid4
 
 import pyarrow as pa
 import pytest
@@ -18,6 +18,7 @@ from tests.support.faulty_file_io import Fault, FaultyFileIO, FaultyIOError, Pro
 from tests.support.levels import sample
 from tidelake import RemoveOption, SetOption, UpdateColumnType, UpdatePrimaryKey
 from tidelake.catalog import Catalog
+from tidelake.compaction import table_rewrite
 from tidelake.errors import BadInput, CommitConflict, TidelakeError, UnsupportedFeature
 from tidelake.storage.catalog.filesystem import FileSystemCatalog
 from tidelake.storage.commit.manifests.snapshot_files import live_entries
@@ -28,11 +29,10 @@ from tidelake.storage.maintenance.verify.inspection import verify
 from tidelake.table import Table
 
 NAME: Final = "shop.orders"
-LAKE: Final = "memory://rewriting/lake"
 SCHEMA: Final = pa.schema(
     [pa.field("id", pa.int32(), nullable=False), ("region", pa.string()), ("code", pa.int64()), ("v", pa.string())]
 )
-NEW_ROW: Final = {"id": 1000, "region": "Äöü", "code": -7, "v": None}
+NEW_ROW: Final = {"id": 1000, "region": "Äöü", "code": 5000, "v": None}
 
 
 def of(ids: Sequence[int], v: str = "a") -> pa.Table:
@@ -47,8 +47,19 @@ def of(ids: Sequence[int], v: str = "a") -> pa.Table:
     return pa.table(values, SCHEMA)
 
 
-def new_catalog(io: FileIO | None = None) -> Catalog:
-    return Catalog(FileSystemCatalog(io or MemoryFileIO(), LAKE))
+@dataclass(frozen=True)
+class Lake:
+    """A warehouse in memory."""
+
+    store: FileIO = field(default_factory=MemoryFileIO)
+    address: str = field(default_factory=lambda: f"memory://{uuid4()}/lake")
+
+    def catalog(self, io: FileIO | None = None) -> Catalog:
+        return Catalog(FileSystemCatalog(io or self.store, self.address))
+
+
+def new_catalog() -> Catalog:
+    return Lake().catalog()
 
 
 def new_table(catalog: Catalog, **options: str) -> Table:
@@ -152,6 +163,8 @@ EACH = pytest.mark.parametrize("rewriting", [pytest.param(one, id=name) for name
 def test_the_table_is_as_asked_for_with_the_same_rows_tags_and_followers(
     rewriting: Rewriting, options: dict[str, str]
 ) -> None:
+    if "deletion-vectors.enabled" in options and "first-row" in str(rewriting):
+        options = {}  # this engine deletes nothing
     catalog = new_catalog()
     table = new_table(catalog, **options, **dict(rewriting.options))
     before, last = rows(table), table.context.snapshots.latest_id() or 0
@@ -178,8 +191,8 @@ def test_the_table_is_as_asked_for_with_the_same_rows_tags_and_followers(
 def changed_keys(table: Table, since: int) -> dict[int, int]:
     """By id, the rows added minus the rows removed, as followers learn it. Changes that waited are announced, too."""
     sums = dict[int, int]()
-    for changes in table.changes(after=since):
-        for row in changes.to_pylist():
+    for changes in table.changes(start=since + 1):
+        for row in changes.rows.to_pylist():
             sums[row["id"]] = sums.get(row["id"], 0) + (1 if row["_VALUE_KIND"] in (0, 2) else -1)
     return {key: total for key, total in sums.items() if total}
 
@@ -254,7 +267,7 @@ def test_nulls_stay_nulls_where_a_column_has_a_default() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ([UpdatePrimaryKey(("id", "v"))], r"'v' can't be a column of the key, as it is null in rows: \(id = -8, v = None\)"),
+        ([UpdatePrimaryKey(("id", "v"))], r"'v' can't be a column of the key, as it is null in rows: .*\(id = 8, v = None\)"),
         ([UpdatePrimaryKey(("region",))], r"\(region\) can't be the key, as 22 rows have the key of another row: \(id = "),
         ([UpdatePrimaryKey(("id", "nobody"))], r"no column 'nobody'; the table has id, region"),
         ([UpdatePrimaryKey(())], r"can't lose its primary key"),
@@ -322,40 +335,46 @@ def test_a_table_does_not_roll_back_behind_a_rewrite() -> None:
     [(UpdatePrimaryKey(("id", "region")),), (UpdatePrimaryKey(("code",)),), (SetOption("merge-engine", "partial-update"),)],
     ids=["more columns", "another key", "another engine"],
 )
-def test_a_writer_beside_it_loses_nothing_and_continues_after_it(changes: tuple[RewriteChange, ...]) -> None:
-    """It writes between any two calls of the rewrite to the store that list or make something."""
-    inner = MemoryFileIO()
-    table = new_table(new_catalog(inner))
-    others, refused = new_catalog(inner), []
-    expected = {row["id"]: row for row in rows(table)}
-    io = FaultyFileIO(inner)
-    writes = iter(range(100, 140))
+def test_a_writer_beside_it_loses_nothing_and_continues_after_it(
+    changes: tuple[RewriteChange, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It writes before and after each step of the rewrite."""
+    lake = Lake()
+    table = new_table(lake.catalog())
+    expected, refused = {row["id"]: row for row in rows(table)}, list[str]()
+    numbers = iter(range(100, 200))
 
-    def write_beside(_: object) -> None:
-        io.fault = lambda _: None
-        key = next(writes, None)
-        if key is not None:
-            replaced = [key, key - 100]  # one new row, and one that exists
-            try:
-                others.table(NAME).upsert(of(replaced, "w"))
-            except CommitConflict as error:
-                refused.append(str(error))
-            else:
-                expected.update({row["id"]: row for row in of(replaced, "w").to_pylist()})
-        io.fault = sometimes
-        return None
+    def write_beside() -> None:
+        key = next(numbers)
+        written = of([key, key - 100, key - 105], "w")  # a new row, and some that exist
+        try:
+            lake.catalog().table(NAME).upsert(written)
+        except CommitConflict as error:
+            refused.append(str(error))
+        else:
+            expected.update({row["id"]: row for row in written.to_pylist()})
 
-    def sometimes(_: object) -> Fault | None:
-        if len(io.calls) % 7 == 0:
-            write_beside(None)
-        return None
+    def beside(step: Callable[..., Any]) -> Callable[..., Any]:
+        def stepped(*arguments: Any, **named: Any) -> Any:
+            write_beside()
+            result = step(*arguments, **named)
+            write_beside()
+            return result
 
-    io.fault = sometimes
-    new_catalog(io).rewrite_table(NAME, changes)
-    now = new_catalog(inner).table(NAME)
+        return stepped
+
+    for step in ("_Copy.add_all", "_Copy.finished", "_Rewrite._caught_up", "_Rewrite._fence", "_Rewrite._settled", "_swap"):
+        owner, _, name = f"table_rewrite.{step}".rpartition(".")
+        owner_object: Any = table_rewrite
+        for part in owner.split(".")[1:]:
+            owner_object = getattr(owner_object, part)
+        monkeypatch.setattr(owner_object, name, beside(getattr(owner_object, name)))
+    lake.catalog().rewrite_table(NAME, changes)
+    now = lake.catalog().table(NAME)
     assert rows(now) == [expected[key] for key in sorted(expected)]
-    assert len(expected) > 30, "it wrote beside"
-    assert all("rewrite" in text for text in refused)
+    assert len(expected) > 25, "it wrote beside"
+    assert refused, "it was kept out at the end"
+    assert all("a rewrite" in text for text in refused)
     assert not verify(now.context)
     now.upsert(of([500]))
 
@@ -386,20 +405,22 @@ def test_the_table_is_closed_to_others_only_at_the_end_and_an_abandoned_one_open
     assert [row["id"] for row in rows(catalog.table(NAME))] == [*(row["id"] for row in before), 500]
 
 
-def test_a_column_that_is_added_meanwhile_stays() -> None:
-    inner = MemoryFileIO()
-    before = rows(new_table(new_catalog(inner)))
-    io = FaultyFileIO(inner)
+def test_a_column_that_is_added_meanwhile_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = Lake()
+    before = rows(new_table(lake.catalog()))
+    copied = table_rewrite._Copy.add_all
+    altered = iter([tidelake.AddColumn("w", "INT"), tidelake.RenameColumn("v", "u")])
 
-    def alter(_: object) -> Fault | None:
-        if len(io.calls) == 30:
-            new_catalog(inner).alter_table(NAME, [tidelake.AddColumn("w", "INT")])
-        return None
+    def alter_and_copy(*arguments: Any) -> None:
+        copied(*arguments)
+        for change in altered:
+            lake.catalog().alter_table(NAME, [change])
+            break
 
-    io.fault = alter
-    new_catalog(io).rewrite_table(NAME, [UpdatePrimaryKey(("code",))])
-    now = new_catalog(inner).table(NAME)
-    assert rows(now) == [{**row, "w": None} for row in before]
+    monkeypatch.setattr(table_rewrite._Copy, "add_all", alter_and_copy)
+    lake.catalog().rewrite_table(NAME, [UpdatePrimaryKey(("code",))])
+    now = lake.catalog().table(NAME)
+    assert rows(now) == [{"id": r["id"], "region": r["region"], "code": r["code"], "u": r["v"], "w": None} for r in before]
     assert now.context.schema.primary_keys == ("code",)
     assert not verify(now.context)
 
@@ -414,20 +435,20 @@ def test_a_column_that_is_added_meanwhile_stays() -> None:
 )
 def test_after_a_crash_in_any_call_the_table_is_the_old_or_the_new_one(name: str) -> None:
     rewriting = REWRITINGS[name]
-    inner = MemoryFileIO()
-    before = rows(new_table(new_catalog(inner)))
-    io = FaultyFileIO(inner)
-    new_catalog(io).rewrite_table(NAME, rewriting.changes)
+    lake = Lake()
+    before = rows(new_table(lake.catalog()))
+    io = FaultyFileIO(lake.store)
+    lake.catalog(io).rewrite_table(NAME, rewriting.changes)
     calls = range(len(io.calls))
     for number, fault in sample([(number, fault) for number in calls for fault in (Fault.BEFORE, Fault.AFTER)]):
         where = f"call {number}, {fault}"
-        inner = MemoryFileIO()
-        new_table(new_catalog(inner))
-        io = FaultyFileIO(inner)
+        lake = Lake()
+        new_table(lake.catalog())
+        io = FaultyFileIO(lake.store)
         io.crash_call(number, fault)
         with suppress(TidelakeError, FaultyIOError, ProcessDied, BaseExceptionGroup):
-            new_catalog(io).rewrite_table(NAME, rewriting.changes)
-        catalog = new_catalog(inner)
+            lake.catalog(io).rewrite_table(NAME, rewriting.changes)
+        catalog = lake.catalog()
         found = catalog.table(NAME)
         assert rows(found) == before, where
         for row in (before[0], before[-1]):
