@@ -17,7 +17,7 @@ Writers that were opened before can't commit any more: `ConflictCheck` compares 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -104,7 +104,7 @@ Publish = Callable[[Sequence[SetOption | RemoveOption | Redefinition]], TableSch
 def rewrite_table(
     context: TableContext, changes: Sequence[RewriteChange], publish: Publish, *, fenced: bool = True
 ) -> int | None:
-    """Change the definition of a table, or the format of its files, and rewrite all rows. Returns the new snapshot's id.
+    """Change the definition of a table, or the format of its files, by rewriting all rows. Returns the new snapshot.
 
     None: the table has no rows, or all files are as they should be, so nothing was rewritten.
 
@@ -380,11 +380,10 @@ class _Copy:
             return
         # A key may leave one row and go to another, so all rows that end are removed first.
         for retracts in (None,) if self._is_unique else (True, False):
-            for batch in SnapshotDiff(self._old, before, after).rows():
+            for changed in SnapshotDiff(self._old, before, after).rows():
+                removed = is_retract(row_kinds(changed))
+                batch = changed if retracts is None else changed.filter(pa.array(removed == retracts))
                 removed = is_retract(row_kinds(batch))
-                if retracts is not None:
-                    batch = batch.filter(pa.array(removed == retracts))
-                    removed = removed[removed == retracts]
                 self._check_keys(batch)
                 kinds = np.where(removed, np.int8(RowKind.DELETE), np.int8(RowKind.INSERT))
                 rows = self._converted(batch.select(self._names))
@@ -446,7 +445,7 @@ class _Copy:
                 )
 
     def _collision(self, missing: int) -> BadInput:
-        """Return the error for rows that got the key of another one. Raises CommitConflict if there are none any more."""
+        """Return the error for rows that got the key of another one; raise CommitConflict if there are none now."""
         keys = list(self._new.schema.primary_keys)
         latest = self._old.snapshots.latest()
         columns = tuple(dict.fromkeys([*keys, *self._old.schema.primary_keys]))
@@ -457,7 +456,9 @@ class _Copy:
         counts = rows.select(keys).append_column("n", pa.array(np.ones(rows.num_rows, np.int64)))
         several = counts.group_by(keys).aggregate([("n", "sum")]).filter(pc.field("n_sum") > 1).select(keys)
         if not several.num_rows:
-            raise CommitConflict(f"{self._new.name}: rows with equal keys were removed while it was rewritten; try again")
+            raise CommitConflict(
+                f"{self._new.name}: rows with equal keys were removed while it was rewritten; try again"
+            )
         examples = rows.join(several.slice(0, _SHOWN), keys, join_type="left semi")
         return BadInput(
             f"{self._new.name}: ({', '.join(keys)}) can't be the key, as {missing} rows have the key of another row: "

@@ -120,7 +120,9 @@ def check_differences(found: Sequence[TableDifference]) -> None:
     refused = [difference for difference in found if difference.is_refused]
     if refused:
         lines = "\n".join(f"  {difference}. {_remedy(difference)}" for difference in refused)
-        rewrites = [command for table in dict.fromkeys(d.table for d in refused) if (command := _rewrite(table, refused))]
+        rewrites = [
+            command for table in dict.fromkeys(d.table for d in refused) if (command := _rewrite(table, refused))
+        ]
         instead = f", or rewrite the table: `{'`, `'.join(rewrites)}`" if rewrites else ""
         raise BadInput(
             f"the configuration contradicts tables that exist; nothing was read or written:\n{lines}\nSettings don't "

@@ -64,7 +64,6 @@ from tidelake.storage.model.messages import rewrite_command
 from tidelake.storage.model.options.option_changes import check_altered_with_rows
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
-from tidelake.storage.model.types import nullable
 
 
 @dataclass(frozen=True, slots=True)

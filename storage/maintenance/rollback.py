@@ -116,7 +116,7 @@ def forget_expired_states(context: TableContext) -> None:
 
 
 def _check_definition(context: TableContext, target: Snapshot) -> None:
-    """Raise BadInput if the table was rewritten since: its schema doesn't say how the files of the snapshot are read."""
+    """Raise BadInput if the table was rewritten since: its schema doesn't fit the files of the snapshot."""
     if target.schema_id == context.schema.id or not may_have_older_files(context):
         return
     if Definition.of(context.schemas.get(target.schema_id)) != Definition.of(context.schema):

@@ -118,7 +118,8 @@ REWRITINGS: Final = {
         (UpdatePrimaryKey(("region", "id")), UpdateColumnType("id", "BIGINT")), has_key("region", "id")
     ),
     "a wider key": Rewriting(
-        (UpdateColumnType("id", "BIGINT"),), lambda table: str(table.context.schema.by_name["id"].type) == "BIGINT NOT NULL"
+        (UpdateColumnType("id", "BIGINT"),),
+        lambda table: str(table.context.schema.by_name["id"].type) == "BIGINT NOT NULL",
     ),
     "more buckets": Rewriting((SetOption("bucket", "5"),), lambda table: totals(table) == {5}),
     "buckets by another key": Rewriting(
@@ -267,8 +268,14 @@ def test_nulls_stay_nulls_where_a_column_has_a_default() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ([UpdatePrimaryKey(("id", "v"))], r"'v' can't be a column of the key, as it is null in rows: .*\(id = 8, v = None\)"),
-        ([UpdatePrimaryKey(("region",))], r"\(region\) can't be the key, as 22 rows have the key of another row: \(id = "),
+        (
+            [UpdatePrimaryKey(("id", "v"))],
+            r"'v' can't be a column of the key, as it is null in rows: .*\(id = 8, v = None\)",
+        ),
+        (
+            [UpdatePrimaryKey(("region",))],
+            r"\(region\) can't be the key, as 22 rows have the key of another row: \(id = ",
+        ),
         ([UpdatePrimaryKey(("id", "nobody"))], r"no column 'nobody'; the table has id, region"),
         ([UpdatePrimaryKey(())], r"can't lose its primary key"),
         ([UpdatePrimaryKey(("id", "id"))], r"names column 'id' twice"),
@@ -332,7 +339,11 @@ def test_a_table_does_not_roll_back_behind_a_rewrite() -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [(UpdatePrimaryKey(("id", "region")),), (UpdatePrimaryKey(("code",)),), (SetOption("merge-engine", "partial-update"),)],
+    [
+        (UpdatePrimaryKey(("id", "region")),),
+        (UpdatePrimaryKey(("code",)),),
+        (SetOption("merge-engine", "partial-update"),),
+    ],
     ids=["more columns", "another key", "another engine"],
 )
 def test_a_writer_beside_it_loses_nothing_and_continues_after_it(
@@ -363,7 +374,14 @@ def test_a_writer_beside_it_loses_nothing_and_continues_after_it(
 
         return stepped
 
-    for step in ("_Copy.add_all", "_Copy.finished", "_Rewrite._caught_up", "_Rewrite._fence", "_Rewrite._settled", "_swap"):
+    for step in (
+        "_Copy.add_all",
+        "_Copy.finished",
+        "_Rewrite._caught_up",
+        "_Rewrite._fence",
+        "_Rewrite._settled",
+        "_swap",
+    ):
         owner, _, name = f"table_rewrite.{step}".rpartition(".")
         owner_object: Any = table_rewrite
         for part in owner.split(".")[1:]:
@@ -395,7 +413,9 @@ def test_the_table_is_closed_to_others_only_at_the_end_and_an_abandoned_one_open
             catalog.rewrite_table(NAME, [UpdatePrimaryKey(("code",))])
     before = rows(table)
     for change in (lambda: table.upsert(of([500])), lambda: catalog.table(NAME).delete("id = 1")):
-        with pytest.raises(CommitConflict, match=r"a rewrite of the table is about to end.*rows can change again from 2"):
+        with pytest.raises(
+            CommitConflict, match=r"a rewrite of the table is about to end.*rows can change again from 2"
+        ):
             change()
     assert rows(catalog.table(NAME)) == before
     with monkeypatch.context() as patched:
@@ -420,7 +440,9 @@ def test_a_column_that_is_added_meanwhile_stays(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(table_rewrite._Copy, "add_all", alter_and_copy)
     lake.catalog().rewrite_table(NAME, [UpdatePrimaryKey(("code",))])
     now = lake.catalog().table(NAME)
-    assert rows(now) == [{"id": r["id"], "region": r["region"], "code": r["code"], "u": r["v"], "w": None} for r in before]
+    assert rows(now) == [
+        {"id": r["id"], "region": r["region"], "code": r["code"], "u": r["v"], "w": None} for r in before
+    ]
     assert now.context.schema.primary_keys == ("code",)
     assert not verify(now.context)
 
@@ -431,7 +453,8 @@ def test_a_column_that_is_added_meanwhile_stays(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.interop
 @pytest.mark.sampled
 @pytest.mark.parametrize(
-    "name", ["a column more in the key", "another key", "buckets by another key", "aggregates", "all at once", "ORC files"]
+    "name",
+    ["a column more in the key", "another key", "buckets by another key", "aggregates", "all at once", "ORC files"],
 )
 def test_after_a_crash_in_any_call_the_table_is_the_old_or_the_new_one(name: str) -> None:
     rewriting = REWRITINGS[name]
@@ -452,7 +475,11 @@ def test_after_a_crash_in_any_call_the_table_is_the_old_or_the_new_one(name: str
         found = catalog.table(NAME)
         assert rows(found) == before, where
         for row in (before[0], before[-1]):
-            for condition in (f"id = {row['id']}", f"region = '{row['region']}' AND id = {row['id']}", f"code = {row['code']}"):
+            for condition in (
+                f"id = {row['id']}",
+                f"region = '{row['region']}' AND id = {row['id']}",
+                f"code = {row['code']}",
+            ):
                 assert found.scan(filter=condition).to_arrow().to_pylist() == [row], where
         written = []
         with suppress(CommitConflict, BadInput):  # the fence, or files of two definitions
@@ -473,12 +500,26 @@ def test_after_a_crash_in_any_call_the_table_is_the_old_or_the_new_one(name: str
 def test_the_command_takes_all_changes_and_says_what_they_mean(tmp_path: Path, call: Call) -> None:
     catalog = tidelake.open_catalog(str(tmp_path))
     new_table(catalog)
-    out = call("table", "rewrite", NAME, "-w", str(tmp_path), "--primary-key", "id, region", "--set", "merge-engine=first-row", "--set", "bucket=2", "--set-type", "id BIGINT")
+    out = call(
+        "table",
+        "rewrite",
+        NAME,
+        "-w",
+        str(tmp_path),
+        "--primary-key",
+        "id, region",
+        "--set",
+        "merge-engine=first-row",
+        "--set",
+        "bucket=2",
+        "--set-type",
+        "id BIGINT",
+    )
     assert out.code == 0
     for text in (
         "all rows were rewritten: snapshot",
-        "The rows are those that deduplicate had made of their versions, which are gone. From now on a new row of a key "
-        "that exists is dropped",
+        "The rows are those that deduplicate had made of their versions, which are gone. From now on a new row of a "
+        "key that exists is dropped",
         "Rows are known by (id, region) now. Set `primary_key: [id, region]` in pipelines that name another key.",
     ):
         assert text in out.err

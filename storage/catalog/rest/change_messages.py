@@ -84,7 +84,9 @@ def change_message(change: SchemaChange) -> dict[str, Any]:
         case UpdateComment(comment):
             return {"action": "updateComment", "comment": comment}
         case UpdatePrimaryKey() | Redefinition():
-            raise UnsupportedFeature("a change of the primary key", "Paimon's REST API has none", "Create another table")
+            raise UnsupportedFeature(
+                "a change of the primary key", "Paimon's REST API has none", "Create another table"
+            )
 
 
 def _move(name: str, first: bool, after: str | None, before: str | None) -> dict[str, Any] | None:

@@ -89,7 +89,8 @@ def test_a_start_says_what_the_configuration_must_name_now() -> None:
     Catalog(world.catalog).rewrite_table(TABLE, [KEY, SetOption("bucket", "5")])
     world.add({"id": 50, "region": "r0", "v": "new"}, COLUMNS)
     message = (
-        r"`primary_key` is \(id\) in the configuration, but \(id, region\) in the table. Write `primary_key: \[id, region\]`\n"
+        r"`primary_key` is \(id\) in the configuration, but \(id, region\) in the table. "
+        r"Write `primary_key: \[id, region\]`\n"
         r".*`options: bucket` is '3' in the configuration, but '5' in the table. Write `options: {bucket: '5'}`"
     )
     with pytest.raises(BadInput, match=message):

@@ -91,7 +91,7 @@ def test_the_message_has_what_to_write_and_the_command_that_changes_the_table_in
     assert lines[3].endswith("but not set in the table. Leave it out")
     command = "tidelake table rewrite shop.t -w \\S+ --primary-key day,n --set bucket=4 --set merge-engine=aggregation"
     assert re.search(f"or rewrite the table: `{command}`$", lines[-1])
-    with pytest.raises(BadInput, match="configure another name$"):  # nothing changes the partitions
+    with pytest.raises(BadInput, match=r"configure another name$"):  # nothing changes the partitions
         check_differences(differences(TableSettings(name="shop.t", partition_by=["id"]), context))
 
 

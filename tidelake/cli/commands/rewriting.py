@@ -40,9 +40,9 @@ def add_rewrite(verbs: Verbs) -> None:
         rewrite,
         "change key, buckets, merge engine or file format: rewrites all rows, and swaps them in one snapshot",
         "Name, snapshots, tags, consumers and a pipeline's position stay, and followers continue. A pipeline may run\n"
-        "meanwhile; only at the end its rows wait, and it opens the table again. Rows without a value in a column of the\n"
-        "new key, or with the key of another row, are shown, and nothing changes. A call that was interrupted can be\n"
-        "repeated: it continues. Without a change it only finishes one that was interrupted.",
+        "meanwhile; only at the end its rows wait, and it opens the table again. Rows without a value in a column of\n"
+        "the new key, or with the key of another row, are shown, and nothing changes. A call that was interrupted can\n"
+        "be repeated: it continues. Without a change it only finishes one that was interrupted.",
     )
     changes = parser.add_argument_group("changes")
     changes.add_argument("--primary-key", metavar="COLUMNS", help="columns of the new key, as in id,region")
@@ -61,7 +61,7 @@ def rewrite(
     catalog: CatalogAddress,
     primary_key: str | None,
     set_type: Sequence[str],
-    set: Sequence[str],  # noqa: A002 - the name of the option
+    set: Sequence[str],
     unset: Sequence[str],
 ) -> None:
     from tidelake.cli.schema_texts import parse_change
