@@ -81,7 +81,7 @@ def test_each_difference_has_its_severity(case: Case, tmp_path: Path) -> None:
 def test_the_message_has_what_to_write_and_the_command_that_changes_the_table_instead(tmp_path: Path) -> None:
     create(tmp_path)
     context = open_catalog(str(tmp_path / "lake")).load("shop.t")
-    options = {"bucket": 4, "merge-engine": "aggregation"}
+    options: dict[str, str | int | float | bool] = {"bucket": 4, "merge-engine": "aggregation"}
     settings = TableSettings(name="shop.t", primary_key=["day", "n"], options=options)
     with pytest.raises(BadInput) as refused:
         check_differences(differences(settings, context))
