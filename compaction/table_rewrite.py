@@ -440,8 +440,8 @@ class _Copy:
                 rows = batch.filter(pc.is_null(column))
                 raise BadInput(
                     f"{self._new.name}: {name!r} can't be a column of the key, as it is null in rows: "
-                    f"{self._shown(pa.Table.from_batches([rows]))}. Nothing was changed. Give them a value first "
-                    "(`tidelake table update`), or delete them"
+                    f"{self._shown(pa.Table.from_batches([rows]))}. Nothing was changed. Update or delete them "
+                    f"first: both take the condition {name} IS NULL"
                 )
 
     def _collision(self, missing: int) -> BadInput:

@@ -224,7 +224,7 @@ def _apply(schema: TableSchema, change: SchemaChange, has_snapshots: bool) -> Ta
         case UpdatePrimaryKey():
             raise BadInput(
                 f"the primary key can't become ({', '.join(change.columns)}) without a rewrite of all rows; use "
-                "rewrite_table, or `tidelake table rewrite --primary-key`"
+                f"rewrite_table, or `tidelake table rewrite NAME --primary-key {','.join(change.columns)}`"
             )
         case Redefinition():
             return _redefine(schema, change)

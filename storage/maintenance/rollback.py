@@ -123,7 +123,7 @@ def _check_definition(context: TableContext, target: Snapshot) -> None:
         raise BadInput(
             f"{context.name} can't be rolled back to snapshot {target.id}: the table was rewritten since, with another "
             "key, other buckets or another merge engine. Its rows can be read (as of the snapshot or its tag), and "
-            "`tidelake table clone` makes them a table of their own"
+            f"`tidelake table clone {context.name} NEW --snapshot {target.id}` makes them a table of their own"
         )
 
 
