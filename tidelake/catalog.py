@@ -21,13 +21,24 @@ from tidelake.storage.catalog.entry_repair import repair
 from tidelake.storage.catalog.identifier import SYSTEM_DATABASE, Identifier
 from tidelake.storage.catalog.view import View
 from tidelake.storage.catalog.views import Views
-from tidelake.storage.ddl.schema_changes import SchemaChange, SetOption, UpdateColumnType
+from tidelake.storage.ddl.schema_changes import (
+    RewriteChange,
+    SchemaChange,
+    SetOption,
+    UpdateColumnType,
+    UpdatePrimaryKey,
+)
 from tidelake.storage.ddl.schema_creation import columns_from_arrow
 from tidelake.storage.kinds.format_tables.definition import no_ordinary_table
 from tidelake.storage.kinds.format_tables.objects import is_object_table
 from tidelake.storage.kinds.system_tables.by_name import system_table
 from tidelake.storage.maintenance.altered_rows import check_rows_stay_readable
-from tidelake.storage.maintenance.table_clone import check_clonable, clone_files, snapshot_to_clone
+from tidelake.storage.maintenance.table_clone import (
+    check_clonable,
+    clone_files,
+    schemas_of_clone,
+    snapshot_to_clone,
+)
 from tidelake.storage.model.schema.field_ids import FieldIds
 from tidelake.storage.model.types import DataField
 from tidelake.table import Table
@@ -208,22 +219,31 @@ class Catalog:
         return rescale(context, partition)
 
     @checked
-    def rewrite_table(self, name: str, changes: Sequence[UpdateColumnType]) -> int | None:
-        """Make columns of the key wider: integers, or texts. All rows are rewritten, and swapped in one snapshot.
+    def rewrite_table(self, name: str, changes: Sequence[RewriteChange] = ()) -> int | None:
+        """Change what files depend on, by rewriting all rows beside the table's writers, and swap them in one snapshot.
 
-        Returns its id; None if there was nothing to rewrite. Tags and older snapshots keep the old types, and followers
-        continue, as no row changes. Writers that are open must be opened again: their commits are refused. A call that
-        was interrupted can be repeated: it continues.
+        Returns its id; None if there was nothing to rewrite. Tags and older snapshots keep the old definition, and
+        followers continue, as no row changes. Writers that are open must be opened again: their commits are refused. A
+        call that was interrupted can be repeated: it continues, and without changes it only finishes.
 
-        changes: the new types of columns of the primary key. Others are changed by `alter_table`, without a rewrite.
+        changes: `UpdatePrimaryKey`; `UpdateColumnType` for wider columns of the key; `SetOption`, `RemoveOption` for
+            `merge-engine`, `bucket`, `bucket-key`, `file.format`, and options that belong to them. Other columns and
+            options are changed by `alter_table`, without a rewrite.
 
-        Raises BadInput for a type that can't hold the keys in their order, CommitConflict if others repeatedly wrote.
+        Raises BadInput for a change that is impossible, and shows the rows that prevent it (no value in a column of the
+        key, two rows of one key); UnsupportedFeature for tables of a REST server, and for tables with row ids;
+        CommitConflict if others altered the table, or replaced its rows, again and again.
         """
         context = self.table(name).context
-        if is_unfinished(context):
-            finish_rewrite(context)
-        wider = [replace(change, rewrites_keys=True) for change in changes]
-        return rewrite_table(context, wider, lambda made: self._inner.alter_table(name, made))
+        self._inner.check_rewritable(name)
+        was_unfinished = is_unfinished(context)
+        finished = finish_rewrite(context) if was_unfinished else None
+        if not changes:
+            if not was_unfinished:
+                raise BadInput(f"{name}: no rewrite of the table is to be finished; name what should change")
+            return finished
+        ordered = sorted(changes, key=lambda change: isinstance(change, UpdatePrimaryKey))  # which options must fit
+        return rewrite_table(context, ordered, lambda made: self._inner.alter_table(name, made)) or finished
 
     @checked
     def refresh_table(
@@ -271,7 +291,8 @@ class Catalog:
         origin = source.context
         check_clonable(origin)
         cloned = snapshot_to_clone(origin, snapshot, tag)
-        self._inner.restore_table(name, [origin.schemas.get(schema_id) for schema_id in origin.schemas.ids()])
+        schemas = [origin.schemas.get(schema_id) for schema_id in origin.schemas.ids()]
+        self._inner.restore_table(name, schemas_of_clone(origin, cloned, schemas))
         if cloned is not None:  # the table already exists, which reserves its name
             try:
                 clone_files(origin, cloned, self._inner.load(name))

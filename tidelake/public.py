@@ -36,6 +36,7 @@ from tidelake.schema import (
     UpdateColumnPosition,
     UpdateColumnType,
     UpdateComment,
+    UpdatePrimaryKey,
     View,
 )
 from tidelake.table import Table
@@ -80,6 +81,7 @@ __all__ = [
     "UpdateColumnPosition",
     "UpdateColumnType",
     "UpdateComment",
+    "UpdatePrimaryKey",
     "View",
     "Writer",
     "WriterFenced",

@@ -17,6 +17,7 @@ from tidelake.storage.ddl.schema_changes import (
     UpdateColumnPosition,
     UpdateColumnType,
     UpdateComment,
+    UpdatePrimaryKey,
 )
 from tidelake.storage.model.types.data_types import (
     ArrayType,
@@ -47,6 +48,7 @@ __all__ = [
     "UpdateColumnPosition",
     "UpdateColumnType",
     "UpdateComment",
+    "UpdatePrimaryKey",
     "VectorType",
     "View",
 ]

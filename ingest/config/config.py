@@ -171,7 +171,7 @@ def _contradictions(config: Config) -> Iterator[tuple[Path, str, str]]:
             f"the ids in records of {config.format} are compared over all partitions, which one process does",
             "Set 0, or `auto`.",
         )
-    if capabilities_of(config.format).are_snapshot_rows is None:
+    if capabilities_of(config.format).snapshot_marks_of is None:
         entries: list[tuple[Path, BootstrapSettings | None]] = [(("bootstrap", "enabled"), config.bootstrap)]
         entries += [(("tables", at, "bootstrap", "enabled"), table.bootstrap) for at, table in enumerate(config.tables)]
         for path, given in entries:

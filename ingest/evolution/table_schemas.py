@@ -118,7 +118,7 @@ def _rewrite(catalog: Catalog, table: TableContext, changes: Sequence[UpdateColu
             f"all rows must be rewritten for it, and {table.name} has {nbytes} bytes, while "
             f"`schema_evolution.rewrite_keys_max_bytes` allows {bytes_max}. Run `{command}`, or raise the setting"
         )
-    snapshot_id = rewrite_table(table, changes, lambda made: catalog.alter_table(table.name, made))
+    snapshot_id = rewrite_table(table, changes, lambda made: catalog.alter_table(table.name, made), fenced=False)
     _log.info("table rewritten", table=table.name, bytes=nbytes, snapshot=snapshot_id)
 
 

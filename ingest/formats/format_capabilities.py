@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 import pyarrow as pa
@@ -82,19 +82,45 @@ OriginOf: TypeAlias = Callable[[bytes], RecordOrigin]
 """Returns the origin of a record that was decoded. The argument is the record's value as JSON."""
 
 
-AreSnapshotRows: TypeAlias = Callable[[pa.BinaryArray | pa.LargeBinaryArray], bool]
-"""Returns whether all of these values of records are rows of a snapshot of the source, not of its stream of changes. It
-may take a new row of the stream for one of the snapshot. No value is null."""
+BinaryValues: TypeAlias = pa.BinaryArray | pa.LargeBinaryArray
+
+LAST_WORDS: Final = ("last", "last_in_data_collection")
+"""What Debezium writes into `source.snapshot` of the last record of a snapshot, and of the last one of a table."""
 
 
-def snapshot_rows_with(member: str, word: str) -> AreSnapshotRows:
-    """Return a function that looks for a member of JSON records with this word as its value."""
+@dataclass(frozen=True, slots=True)
+class SnapshotMarks:
+    """What records show of the initial snapshot of their source.
+
+    are_rows: whether all of these values are rows of a snapshot, not of the stream of changes. It may take a new row of
+        the stream for one of the snapshot. No value is null.
+    is_last: whether this value is the last row of its table, or of the whole snapshot; False if records don't say it.
+
+    Both may block, if the format's decoding does.
+    """
+
+    are_rows: Callable[[BinaryValues], bool]
+    is_last: Callable[[bytes], bool] = lambda _: False
+
+
+SnapshotMarksOf: TypeAlias = Callable[[Mapping[str, Any]], SnapshotMarks]
+"""Returns what reads the marks of records, for the format's `format_options`."""
+
+
+def snapshot_marks(member: str, word: str, last: str | None = None) -> SnapshotMarksOf:
+    """Return the marks of JSON records.
+
+    member, word: this member has this word as its value in rows of a snapshot.
+    last: this member has one of LAST_WORDS in the last one.
+    """
     pattern = f'"{re.escape(member)}"\\s*:\\s*"{re.escape(word)}"'
+    is_last = re.compile(f'"{re.escape(last or "")}"\\s*:\\s*"(?:{"|".join(LAST_WORDS)})"'.encode())
 
-    def are_snapshot_rows(values: pa.BinaryArray | pa.LargeBinaryArray) -> bool:
+    def are_rows(values: BinaryValues) -> bool:
         return bool(pc.all(pc.match_substring_regex(values, pattern)).as_py())
 
-    return are_snapshot_rows
+    marks = SnapshotMarks(are_rows, lambda value: last is not None and is_last.search(value) is not None)
+    return lambda _: marks
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +135,7 @@ class FormatCapabilities:
         sets, the largest set decides.
     connector_settings_of: returns the connector's settings from `format_options`, for records that may have no schema.
         Used by messages about what is then assumed.
-    are_snapshot_rows: used by `bootstrap`, which ends when the source's snapshot ends.
+    snapshot_marks_of: used by `bootstrap`, which ends when the source's snapshot ends.
     has_document_ids: whether records have ids of several types, which a table's snapshots record (`DocumentIds`).
     """
 
@@ -119,7 +145,7 @@ class FormatCapabilities:
     members: tuple[frozenset[str], ...] = ()
     connector_settings_of: Callable[[Mapping[str, Any]], ConnectorSettings] | None = None
     has_document_ids: bool = False
-    are_snapshot_rows: AreSnapshotRows | None = None
+    snapshot_marks_of: SnapshotMarksOf | None = None
 
 
 class HasOrigin(Protocol):

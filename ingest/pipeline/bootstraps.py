@@ -2,7 +2,8 @@
 
 A table that is empty waits for its first rows. If these are of a snapshot, its writer sorts rows on disk, and the table
 is held back from checkpoints. Its bootstrap ends with one commit, before the first record that is anything else, or
-when the snapshot pauses or exceeds a bound. From then on the table is written like all others.
+when the snapshot pauses (for a shorter time after its last row, where records name it) or exceeds a bound. From
+then on the table is written like all others.
 
              rows of a snapshot           anything else, a pause, a bound, the end of the run
     empty ─────────────────────► sorting ─────────────────────────────────────────────────────► one commit ──► merging
@@ -23,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidelake.ingest.formats.base import DecodedBatch, DecodeFailure, FailureKind, TableRows
-from tidelake.ingest.formats.format_capabilities import AreSnapshotRows
+from tidelake.ingest.formats.format_capabilities import SnapshotMarks
 from tidelake.ingest.formats.table_rows import slice_by_offset
 from tidelake.ingest.monitoring.observations import RunObservations
 from tidelake.ingest.pipeline.batch_writer import StagedRows
@@ -37,6 +38,7 @@ from tidelake.storage.base.logs import get_logger
 from tidelake.storage.base.threads import run_uncancellable
 from tidelake.storage.model.format import KIND_COLUMN, RowKind
 
+_AFTER_LAST_MS: Final = 1_000
 _BAD_RECORDS: Final = (FailureKind.BAD_RECORD,)  # become dead letters, which change no table
 
 _log = get_logger(__name__)
@@ -51,12 +53,15 @@ class _Sorting:
     last_ms: int
     rows: int = 0
     nbytes: int = 0
+    is_last_seen: bool = False
 
     def due_in_ms(self, now_ms: int) -> int:
         """Return the time until the bootstrap must end."""
         if self.nbytes >= self.settings.bytes_max:
             return 0
-        end_ms = min(self.last_ms + self.settings.idle_ms, self.began_ms + self.settings.duration_ms_max)
+        # The last row of one partition says little about the others, which may be a little behind.
+        idle_ms = min(self.settings.idle_ms, _AFTER_LAST_MS) if self.is_last_seen else self.settings.idle_ms
+        end_ms = min(self.last_ms + idle_ms, self.began_ms + self.settings.duration_ms_max)
         return max(0, end_ms - now_ms)
 
 
@@ -65,7 +70,7 @@ class Bootstraps:
 
     sinks: the tables that exist, by name; it may change.
     settings_of: returns the settings of a table.
-    are_snapshot_rows: see `FormatCapabilities`.
+    marks: see `FormatCapabilities`.
     owner: returns the table of a record that can't be decoded.
     moved: the moved rows of the tables.
     """
@@ -74,19 +79,20 @@ class Bootstraps:
         self,
         sinks: Mapping[str, TableSink],
         settings_of: Callable[[str], BootstrapSettings],
-        are_snapshot_rows: AreSnapshotRows,
+        marks: SnapshotMarks,
         owner: OwnerOf,
         moved: MovedRowsByTable,
         observed: RunObservations,
     ) -> None:
         self._sinks = sinks
         self._settings_of = settings_of
-        self._are_snapshot_rows = are_snapshot_rows
+        self._marks = marks
         self._owner = owner
         self._moved = moved
         self._observed = observed
         self._clock = observed.clock
         self._sorting: dict[str, _Sorting] = {}
+        self._seen_last = set[str]()  # tables whose last row of the snapshot came
 
     async def before_write(self, raw: RawBatch, batch: DecodedBatch, start: int) -> bool:
         """Begin and end bootstraps, as the records from offset `start` on need it. Returns whether a checkpoint must
@@ -105,7 +111,7 @@ class Bootstraps:
             rows = slice_by_offset(part, start, None)
             if not len(rows.offsets):
                 continue
-            takes = changing is not None and table not in changing and self._are_of_snapshot(raw, rows)
+            takes = changing is not None and table not in changing and await self._are_of_snapshot(raw, rows)
             if sink.is_bootstrapping:
                 if not takes:
                     ended |= self._end(table, "the source's stream of changes begins")
@@ -125,6 +131,7 @@ class Bootstraps:
                 sorting.rows += len(part.rows.rows)
                 sorting.nbytes += part.rows.rows.nbytes
                 sorting.last_ms = self._clock.now_ms()
+                sorting.is_last_seen = sorting.is_last_seen or part.table in self._seen_last
                 self._observed.table(part.table).bootstrap_rows = sorting.rows
 
     def due_in_ms(self) -> int | None:
@@ -164,15 +171,22 @@ class Bootstraps:
         tables = {self._owner(one, raw) for one in changing}
         return None if None in tables else {table for table in tables if table is not None}
 
-    def _are_of_snapshot(self, raw: RawBatch, rows: TableRows) -> bool:
+    async def _are_of_snapshot(self, raw: RawBatch, rows: TableRows) -> bool:
         if rows.unavailable is not None or rows.key_changes is not None:
             return False
         kinds = rows.rows.column(KIND_COLUMN).to_numpy()
         if (kinds != RowKind.INSERT).any():
             return False
         # A snapshot comes in one piece. To look at each record would cost a tenth of what the bootstrap saves.
-        ends = np.searchsorted(raw.offsets, rows.offsets[[0, -1]])
-        return self._are_snapshot_rows(raw.values.take(pa.array(ends)))
+        ends = raw.values.take(pa.array(np.searchsorted(raw.offsets, rows.offsets[[0, -1]])))
+
+        def look() -> tuple[bool, bool]:  # may ask for a schema
+            return self._marks.are_rows(ends), self._marks.is_last(ends[-1].as_py())
+
+        are_of_snapshot, is_last = await run_uncancellable(look)
+        if is_last:
+            self._seen_last.add(rows.target.name)
+        return are_of_snapshot
 
     async def _begin(self, table: str, sink: TableSink) -> None:
         with failures_of(table):

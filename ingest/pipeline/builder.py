@@ -25,7 +25,7 @@ from tidelake.ingest.evolution.schema_barrier import SchemaBarrier
 from tidelake.ingest.evolution.table_schemas import TableSchemas
 from tidelake.ingest.formats.assumptions import Assumption, assumptions
 from tidelake.ingest.formats.base import DecodedBatch, Decoder, OpenedFormat, TargetOf
-from tidelake.ingest.formats.format_capabilities import AreSnapshotRows, SourceOrderOf
+from tidelake.ingest.formats.format_capabilities import SnapshotMarks, SourceOrderOf
 from tidelake.ingest.formats.registry import capabilities_of, transaction_of_format
 from tidelake.ingest.monitoring.observations import RunObservations
 from tidelake.ingest.pipeline.batch_writer import BatchWriter
@@ -212,7 +212,7 @@ def build_pipeline(
         withholds=configured.withholds,
         quarantine=quarantine,
         bootstrap_of=lambda table: config.bootstrap_of(configured.settings[table]),
-        are_snapshot_rows=_are_snapshot_rows(config),
+        snapshot_marks=_snapshot_marks(config),
         monitor=monitor,
         queue_bytes=config.write.queue_bytes,
         decoding=_decoding(config, configured, format_),
@@ -251,7 +251,7 @@ class PipelineBuilder:
     withholds: returns whether records of a table must not be kept or shown. See `BatchWriter`.
     quarantine: None stops the pipeline if a table fails.
     bootstrap_of: returns how the source's initial snapshot gets into a table.
-    are_snapshot_rows: tells rows of a snapshot from those of the stream; None: no table is bootstrapped.
+    snapshot_marks: tells rows of a snapshot from those of the stream; None: no table is bootstrapped.
     freshness: changes the policy of checkpoints. None: it stays as it is.
     monitor: publishes the observations while the pipeline runs.
     queue_bytes: size of each of the two channels.
@@ -284,7 +284,7 @@ class PipelineBuilder:
     withholds: Callable[[str | None], bool] = lambda _: False
     quarantine: Quarantine | None = None
     bootstrap_of: Callable[[str], BootstrapSettings] = lambda _: BootstrapSettings()
-    are_snapshot_rows: AreSnapshotRows | None = None
+    snapshot_marks: SnapshotMarks | None = None
     freshness: FreshnessKeeper | None = None
     monitor: PipelineMonitor | None = None
     queue_bytes: int = 1 << 20
@@ -370,9 +370,9 @@ class PipelineBuilder:
 
         writer = writer_of(TableScope(owner, failed))
         bootstraps = None
-        if self.are_snapshot_rows is not None:
+        if self.snapshot_marks is not None:
             bootstraps = Bootstraps(
-                self.sinks, self.bootstrap_of, self.are_snapshot_rows, owner, self.moved, self.observed
+                self.sinks, self.bootstrap_of, self.snapshot_marks, owner, self.moved, self.observed
             )
         writes = WriteStage(
             writer,
@@ -511,11 +511,12 @@ def _opener_of_sinks(
     return open_sink
 
 
-def _are_snapshot_rows(config: Config) -> AreSnapshotRows | None:
+def _snapshot_marks(config: Config) -> SnapshotMarks | None:
     """Return what recognizes rows of a snapshot; None if no entry has a bootstrap."""
     if not any(config.bootstrap_of(table).enabled for table in config.tables):
         return None
-    return capabilities_of(config.format).are_snapshot_rows
+    marks_of = capabilities_of(config.format).snapshot_marks_of
+    return None if marks_of is None else marks_of(config.format_options)
 
 
 def _decoding(config: Config, configured: ConfiguredTables, format_: OpenedFormat) -> tuple[int, DecoderSetup] | None:

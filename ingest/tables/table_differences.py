@@ -12,8 +12,19 @@ from dataclasses import dataclass
 from tidelake.errors import BadInput
 from tidelake.ingest.formats.types.inferred_types import is_widening
 from tidelake.ingest.settings import TableSettings
-from tidelake.storage.model.messages import alter_command, set_option, set_type
-from tidelake.storage.model.options.option_changes import check_option_change, has_same_meaning, text_of
+from tidelake.storage.model.messages import (
+    alter_command,
+    rewrite_command,
+    set_option,
+    set_primary_key,
+    set_type,
+)
+from tidelake.storage.model.options.option_changes import (
+    check_option_change,
+    check_rewritten_option,
+    has_same_meaning,
+    text_of,
+)
 from tidelake.storage.model.options.registry import find_option
 from tidelake.storage.model.schema.type_changes import can_change
 from tidelake.storage.model.table import TableContext
@@ -28,6 +39,9 @@ class TableDifference:
     configured: the text of the configured value.
     found: the text of the table's value.
     command: the command that alters the table; None if the table can't be altered, or if values could be lost.
+    as_found: the setting as the configuration would say what the table has; "" if it would leave it out.
+    rewrite: the option of `tidelake table rewrite` that changes the table; None if a rewrite can't.
+    location: the root directory of the table.
     """
 
     table: str
@@ -36,6 +50,9 @@ class TableDifference:
     found: str
     is_refused: bool
     command: str | None = None
+    as_found: str = ""
+    rewrite: str | None = None
+    location: str = ""
 
     def __str__(self) -> str:
         return (
@@ -53,7 +70,20 @@ def differences(settings: TableSettings, context: TableContext) -> list[TableDif
     ):
         if wanted and tuple(wanted) != has:
             is_refused = set(wanted) != set(has)
-            found.append(TableDifference(name, setting, _names(wanted), _names(has), is_refused))
+            rewrite = set_primary_key(wanted) if setting == "primary_key" and has else None
+            as_found = f"{setting}: [{', '.join(has)}]" if has else ""
+            found.append(
+                TableDifference(
+                    name,
+                    setting,
+                    _names(wanted),
+                    _names(has),
+                    is_refused,
+                    as_found=as_found,
+                    rewrite=rewrite,
+                    location=context.location,
+                )
+            )
     for column, text in settings.columns.items():
         existing = schema.by_name.get(column)
         if existing is not None and nullable(existing.type) != nullable(wanted_type := parse_type(text)):
@@ -69,20 +99,55 @@ def differences(settings: TableSettings, context: TableContext) -> list[TableDif
             is_refused = _is_refused(schema.options, key, text)
             command = None if is_refused else alter_command(name, context.location, set_option(key, text))
             shown = "not set" if has_text is None else repr(has_text)
-            found.append(TableDifference(name, f"options: {key}", repr(text), shown, is_refused, command))
+            found.append(
+                TableDifference(
+                    name,
+                    f"options: {key}",
+                    repr(text),
+                    shown,
+                    is_refused,
+                    command,
+                    as_found="" if has_text is None else f"options: {{{key}: {has_text!r}}}",
+                    rewrite=_rewrite_option(schema.options, key, text),
+                    location=context.location,
+                )
+            )
     return found
 
 
 def check_differences(found: Sequence[TableDifference]) -> None:
-    """Raise BadInput that lists the refused differences, if any."""
+    """Raise BadInput that lists the refused differences, if any, with what the configuration should say."""
     refused = [difference for difference in found if difference.is_refused]
     if refused:
-        lines = "\n".join(f"  {difference}" for difference in refused)
+        lines = "\n".join(f"  {difference}. {_remedy(difference)}" for difference in refused)
+        rewrites = [
+            command for table in dict.fromkeys(d.table for d in refused) if (command := _rewrite(table, refused))
+        ]
+        instead = f", or rewrite the table: `{'`, `'.join(rewrites)}`" if rewrites else ""
         raise BadInput(
             f"the configuration contradicts tables that exist; nothing was read or written:\n{lines}\nSettings don't "
             "change existing tables. Change the configuration to the table's values, or leave out the setting. For "
-            "another table, configure another name"
+            f"another table, configure another name{instead}"
         )
+
+
+def _remedy(difference: TableDifference) -> str:
+    return f"Write `{difference.as_found}`" if difference.as_found else "Leave it out"
+
+
+def _rewrite(table: str, refused: Sequence[TableDifference]) -> str | None:
+    """Return the command that makes a table as it is configured; None if a rewrite can't."""
+    of_table = [difference for difference in refused if difference.table == table]
+    options = [difference.rewrite for difference in of_table if difference.rewrite is not None]
+    return rewrite_command(table, of_table[0].location, *options) if len(options) == len(of_table) else None
+
+
+def _rewrite_option(options: Mapping[str, str], key: str, text: str) -> str | None:
+    try:
+        check_rewritten_option(options, key, text)
+    except BadInput:
+        return None
+    return set_option(key, text)
 
 
 def _names(names: Sequence[str]) -> str:

@@ -112,6 +112,10 @@ class Catalog(Protocol):
         """
         ...
 
+    def check_rewritable(self, name: str) -> None:
+        """Raise UnsupportedFeature if this catalog can't publish the schema of a rewrite (`Redefinition`)."""
+        ...
+
     def load(self, name: str, options: Mapping[str, str] | None = None) -> TableContext:
         """Return the table, or its branch, at the latest schema.
 

@@ -292,6 +292,9 @@ class FileSystemCatalog:
             self._altered(identifier, evolved)
         return evolved
 
+    def check_rewritable(self, name: str) -> None:
+        """See Catalog. Any table can be rewritten."""
+
     def _alter(self, identifier: Identifier, changes: Sequence[SchemaChange]) -> TableSchema:
         schemas = self._schemas(identifier)
         for _ in range(_ALTER_ATTEMPTS):

@@ -9,8 +9,9 @@ A commit is refused for one of two reasons:
 
     what was computed                         from                       what others may not have changed since
     sequence numbers of new rows              `base.snapshot_id`         their buckets (compactions may)
-    keys of new rows                          the schema                 the types of key columns, those of all
-                                                                         files included
+    keys of new rows                          the schema                 the key, its types, and the definition of
+                                                                         all files
+    rows that a rewrite copied                the schema (its fence)     any row, until the rewrite ends
     buckets of new rows, if fixed             `base.total_buckets`       the number of buckets of their partition, or
                                                                          that of the table for a new partition
     buckets of keys that move                 `base.key_index`           any bucket (compactions may)
@@ -28,6 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 from tidelake.errors import BadInput, CommitConflict, HistoryExpired
 from tidelake.storage.commit.commit_changes import CommitChanges
@@ -48,20 +50,20 @@ from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.commit.manifests.manifest_store import ManifestStore
 from tidelake.storage.commit.manifests.snapshot_files import (
     delta_entries,
-    entries_with_other_keys,
+    entries_of_older_definition,
     live_entries_of,
-    may_have_other_keys,
+    may_have_older_files,
 )
 from tidelake.storage.commit.row_ids import check_rows_unchanged
 from tidelake.storage.files.bucket_directory import partition_directory
 from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.bucketing import Bucketing, BucketMode, bucket_mode
+from tidelake.storage.model.definition import fenced_until_ms
 from tidelake.storage.model.format import POSTPONE_BUCKET, CommitKind, FileKind
-from tidelake.storage.model.messages import rewrite_command, set_type
+from tidelake.storage.model.messages import rewrite_command
 from tidelake.storage.model.options.option_changes import check_altered_with_rows
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
-from tidelake.storage.model.types import nullable
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ class ConflictCheck:
         self._manifests = context.shared(ManifestStore)
         self._key_types = [f.type for f in context.schema.key_fields]
         self._rules = ConcurrencyRules.of(context.schema, context.options)
-        self._has_one_key_type = False  # until it is known
+        self._has_one_definition = False  # until it is known
         self._checked = context.schema  # options up to this one could change under the writer's rows
         self._drops_duplicates = context.options.discard_duplicate_files
         self._has_one_index_file_a_bucket = bucket_mode(context.schema, context.options) is not BucketMode.UNAWARE
@@ -108,10 +110,11 @@ class ConflictCheck:
         schema_id: the table's latest schema.
         """
         changes = request.changes(base)
+        self._check_fence(changes, schema_id)
         if schema_id != self.context.schema.id and request.adds_rows:
             self._check_keys(schema_id)
             self._check_options(schema_id)
-        if not self._has_one_key_type:
+        if not self._has_one_definition:
             self._check_rewrite_is_finished(changes, base)
         self._check_since_base(request, base, schema_id)
         self._check_hash_index(request, changes, base)
@@ -131,19 +134,35 @@ class ConflictCheck:
                 written = self._others.after(min(read.values()), base)
                 check_base_is_current(read, written.newest, self._name_partition)
 
+    def _check_fence(self, changes: CommitChanges, schema_id: int) -> None:
+        """Check that no rewrite of the table is about to replace all rows by copies that it made before."""
+        if changes.kind is CommitKind.COMPACT or not (changes.entries or changes.index):
+            return
+        schema = self.context.schema if schema_id == self.context.schema.id else self.context.schemas.get(schema_id)
+        until_ms = fenced_until_ms(schema.options)
+        if until_ms is not None:
+            until = datetime.fromtimestamp(until_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+            raise CommitConflict(
+                f"{self.context.name}: a rewrite of the table is about to end, and rows can't change until then. "
+                "Nothing was published. Load the table again after it, open a new writer, and write the uncommitted "
+                f"rows again. If the rewrite was interrupted, rows can change again from {until} on, or when "
+                "`tidelake table rewrite` was called again"
+            )
+
     def _check_keys(self, schema_id: int) -> None:
-        """Check that the keys of the rows have the types that the table's keys have since a rewrite."""
+        """Check that the keys of the rows have the columns and types that the table's keys have since a rewrite."""
         if not self.context.schema.has_same_keys(self.context.schemas.get(schema_id)):
             raise CommitConflict(
-                f"{self.context.name}: the table was rewritten with other types of its key columns, so rows with the "
-                "old ones can't be added. Nothing was published. Load the table again, open a new writer, and write "
-                "the uncommitted rows again"
+                f"{self.context.name}: the table was rewritten with another key or with other types of its key "
+                "columns, so rows with the old ones can't be added. Nothing was published. Load the table again, open "
+                "a new writer, and write the uncommitted rows again"
             )
 
     def _check_options(self, schema_id: int) -> None:
         """Check that since the writer was opened only such options were changed as may change in a table with rows.
 
-        A table without rows may get any other: then rows of the old ones would join those of the new ones.
+        A table without rows, and a rewrite, may get any other: then rows of the old ones would join those of the new
+        ones.
         """
         before = self._checked if self._checked.id > self.context.schema.id else self.context.schema
         for number in range(before.id + 1, schema_id + 1):
@@ -152,48 +171,38 @@ class ConflictCheck:
                 check_altered_with_rows(before.options, after.options)
             except BadInput as error:
                 raise CommitConflict(
-                    f"{self.context.name}: the table was altered while it had no rows, and this writer was opened "
-                    f"before ({error}). Nothing was published. Load the table again, open a new writer, and write the "
-                    "uncommitted rows again"
+                    f"{self.context.name}: the table was rewritten, or altered while it had no rows, and this writer "
+                    f"was opened before ({error}). Nothing was published. Load the table again, open a new writer, and "
+                    "write the uncommitted rows again"
                 ) from error
             before = after
         self._checked = before
 
     def _check_rewrite_is_finished(self, changes: CommitChanges, base: Snapshot | None) -> None:
-        """Check that the table keeps no files whose keys have other types than those of the new ones.
+        """Check that the table keeps no files that were written under another definition than the new ones.
 
         It has such files after a rewrite that published its schema, but not its rows. They may lie in buckets where
-        the wider keys don't belong, so that a key would get a second row, and a compaction would leave it there.
+        their keys don't belong any more, so that a key would get a second row, and a compaction would leave it there.
         """
-        if base is None or not may_have_other_keys(self.context):
-            self._has_one_key_type = True
+        if base is None or not may_have_older_files(self.context):
+            self._has_one_definition = True
             return
         if not any(entry.kind is FileKind.ADD for entry in changes.entries):
             return
         live = live_entries_of(self._manifests, base, None, self.context.name)
-        old = {entry.identity: entry.file.schema_id for entry in entries_with_other_keys(self.context, live)}
+        old = {entry.identity for entry in entries_of_older_definition(self.context, live)}
         if not old:
-            self._has_one_key_type = True
+            self._has_one_definition = True
             return
         if changes.kind is CommitKind.OVERWRITE:
-            for entry in changes.entries:
-                if entry.kind is FileKind.DELETE:
-                    old.pop(entry.identity, None)
+            old -= {entry.identity for entry in changes.entries if entry.kind is FileKind.DELETE}
         if old:
-            changed = self._changed_keys(max(old.values()))
             raise CommitConflict(
-                f"{self.context.name}: a rewrite for other types of its key columns did not finish, so nothing can be "
-                "added yet. Nothing was published. Finish it with "
-                f"`{rewrite_command(self.context.name, self.context.location, *changed)}`, open a new writer, and "
-                "write the uncommitted rows again"
+                f"{self.context.name}: a rewrite for another key, other types of its columns, other buckets or another "
+                "merge engine did not finish, so nothing can be added yet. Nothing was published. Finish it with "
+                f"`{rewrite_command(self.context.name, self.context.location)}`, open a new writer, and write the "
+                "uncommitted rows again"
             )
-
-    def _changed_keys(self, schema_id: int) -> list[str]:
-        """Return the columns whose types changed since a schema, as the command takes them."""
-        schema = self.context.schema
-        before = self.context.schemas.get(schema_id).by_id
-        keys = [schema.by_name[name] for name in schema.primary_keys]
-        return [set_type(key.name, key.type) for key in keys if nullable(before[key.id].type) != nullable(key.type)]
 
     def _check_buckets(
         self, messages: Sequence[CommitMessage], read: Mapping[BucketId, int], base: Snapshot | None, schema_id: int

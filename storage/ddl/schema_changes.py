@@ -15,13 +15,18 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from tidelake.errors import BadInput
+from tidelake.errors import BadInput, CommitConflict
 from tidelake.storage.base.arguments import check_members, shown
 from tidelake.storage.ddl.schema_creation import normalize_keys
 from tidelake.storage.ddl.schema_validation import check_schema
+from tidelake.storage.model.definition import FENCE, REWRITTEN
 from tidelake.storage.model.messages import did_you_mean
 from tidelake.storage.model.options import TableOptions
-from tidelake.storage.model.options.option_changes import check_option_change, check_spelling
+from tidelake.storage.model.options.option_changes import (
+    check_option_change,
+    check_rewritten_option,
+    check_spelling,
+)
 from tidelake.storage.model.options.renamed_columns import rename_in_options
 from tidelake.storage.model.options.values import parse_names
 from tidelake.storage.model.schema.field_ids import FieldIds
@@ -133,6 +138,27 @@ class UpdateComment:
     comment: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class UpdatePrimaryKey:
+    """Changes the columns of the primary key. All rows are rewritten (`Catalog.rewrite_table`)."""
+
+    columns: tuple[str, ...]
+
+
+RewriteChange: TypeAlias = UpdatePrimaryKey | UpdateColumnType | SetOption | RemoveOption
+
+
+@dataclass(frozen=True, slots=True)
+class Redefinition:
+    """The changes of a rewrite (`compaction.table_rewrite`), made at once. They may change what files depend on.
+
+    base_id: the version of the schema that they are applied to; no other.
+    """
+
+    changes: tuple[RewriteChange, ...]
+    base_id: int
+
+
 SchemaChange: TypeAlias = (
     AddColumn
     | DropColumn
@@ -145,6 +171,8 @@ SchemaChange: TypeAlias = (
     | SetOption
     | RemoveOption
     | UpdateComment
+    | UpdatePrimaryKey
+    | Redefinition
 )
 
 
@@ -193,6 +221,70 @@ def _apply(schema: TableSchema, change: SchemaChange, has_snapshots: bool) -> Ta
             return _remove_option(schema, change.key, has_snapshots)
         case UpdateComment():
             return replace(schema, comment=change.comment)
+        case UpdatePrimaryKey():
+            raise BadInput(
+                f"the primary key can't become ({', '.join(change.columns)}) without a rewrite of all rows; use "
+                f"rewrite_table, or `tidelake table rewrite NAME --primary-key {','.join(change.columns)}`"
+            )
+        case Redefinition():
+            return _redefine(schema, change)
+
+
+# ---------------------------------------------------------------- rewrites
+
+
+def _redefine(schema: TableSchema, redefinition: Redefinition) -> TableSchema:
+    if schema.id != redefinition.base_id:
+        raise CommitConflict(
+            f"another process changed the schema to version {schema.id} while the table was rewritten; try again"
+        )
+    evolved = schema
+    for change in redefinition.changes:
+        match change:
+            case UpdatePrimaryKey():
+                evolved = _change_key(evolved, change.columns)
+            case UpdateColumnType():
+                evolved = _retype(evolved, _path(change.name), change.type, has_snapshots=True, rewrites_keys=True)
+            case SetOption():
+                check_spelling([change.key])
+                check_rewritten_option(evolved.options, change.key, change.value)
+                evolved = replace(evolved, options={**evolved.options, change.key: change.value})
+            case RemoveOption():
+                check_rewritten_option(evolved.options, change.key, None)
+                evolved = replace(evolved, options={k: v for k, v in evolved.options.items() if k != change.key})
+    options = {key: value for key, value in evolved.options.items() if key != FENCE}
+    return replace(evolved, options={**options, REWRITTEN: str(schema.id)})
+
+
+def _change_key(schema: TableSchema, columns: tuple[str, ...]) -> TableSchema:
+    shown_key = f"({', '.join(columns)})"
+    if not schema.has_primary_key:
+        raise BadInput(
+            f"primary key {shown_key}: the table has none, and may have a row several times; create another table with "
+            "this key, and write the rows into it"
+        )
+    if not columns:
+        raise BadInput("a table can't lose its primary key; create another table without one, and write the rows to it")
+    if repeated := [name for name in columns if columns.count(name) > 1]:
+        raise BadInput(f"primary key {shown_key} names column {repeated[0]!r} twice; name each column once")
+    schema.select(columns)
+    if missing := [name for name in schema.partition_keys if name not in columns]:
+        raise BadInput(
+            f"primary key {shown_key} lacks {missing[0]!r}, by which the table is partitioned: a key would have a row "
+            f"in each partition. Add it: ({', '.join([*columns, *missing])})"
+        )
+    indexed = indexed_columns(schema)
+    if indexed:
+        raise BadInput(f"primary key {shown_key}: the table has indexes of {', '.join(indexed)}; create another table")
+    left = [name for name in schema.primary_keys if name not in columns]
+    bucket_key = parse_names(schema.options.get("bucket-key", ""))
+    if outside := [name for name in bucket_key if name not in columns]:
+        raise BadInput(
+            f"primary key {shown_key} lacks {outside[0]!r} of `bucket-key`; set another one in the same call "
+            f"(--set bucket-key={columns[-1]}), before the key"
+        )
+    fields = tuple(replace(f, type=nullable(f.type)) if f.name in left else f for f in schema.fields)
+    return replace(schema, primary_keys=columns, fields=fields)
 
 
 # ---------------------------------------------------------------- columns

@@ -15,7 +15,9 @@ from tidelake.errors import BadInput, SnapshotExpired
 from tidelake.storage.base.arguments import check_whole_number
 from tidelake.storage.base.clock import datetime_in_ms
 from tidelake.storage.commit.iceberg.publication import refresh_iceberg_metadata
+from tidelake.storage.commit.manifests.snapshot_files import may_have_older_files
 from tidelake.storage.maintenance.tag_changes import is_kept, snapshot_to_keep
+from tidelake.storage.model.definition import Definition
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
 
@@ -69,6 +71,7 @@ def roll_back(context: TableContext, target: Snapshot) -> LaterStates:
     A crash in between leaves newer states; the same call then continues.
     """
     context.identity.check_before_change()
+    _check_definition(context, target)
     store = context.snapshots
     if not is_kept(context, target):
         raise SnapshotExpired(context.name, target.id, "its expiry has begun, and no tag keeps it")
@@ -110,6 +113,18 @@ def forget_expired_states(context: TableContext) -> None:
         for snapshot_id in sorted(context.snapshots.ids()):
             if snapshot_id < hint:
                 context.io.delete(context.paths.snapshot(snapshot_id))
+
+
+def _check_definition(context: TableContext, target: Snapshot) -> None:
+    """Raise BadInput if the table was rewritten since: its schema doesn't fit the files of the snapshot."""
+    if target.schema_id == context.schema.id or not may_have_older_files(context):
+        return
+    if Definition.of(context.schemas.get(target.schema_id)) != Definition.of(context.schema):
+        raise BadInput(
+            f"{context.name} can't be rolled back to snapshot {target.id}: the table was rewritten since, with another "
+            "key, other buckets or another merge engine. Its rows can be read (as of the snapshot or its tag), and "
+            f"`tidelake table clone {context.name} NEW --snapshot {target.id}` makes them a table of their own"
+        )
 
 
 def _at_watermark(context: TableContext, watermark_ms: int) -> Snapshot:

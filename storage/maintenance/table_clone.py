@@ -28,7 +28,9 @@ from tidelake.storage.files.bucket_directory import all_paths, bucket_directory
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.files.index_file import index_file_path, index_path_of_name
 from tidelake.storage.model.bucket_id import BucketId
+from tidelake.storage.model.definition import Definition
 from tidelake.storage.model.format import BATCH_COMMIT_IDENTIFIER
+from tidelake.storage.model.schema.table_schema import TableSchema
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
 
@@ -72,6 +74,18 @@ def snapshot_to_clone(source: TableContext, snapshot_id: int | None, tag: str | 
         available = "the table has no snapshot yet" if latest is None else f"its snapshots are {earliest} to {latest}"
         raise BadInput(f"{source.name} has no snapshot {snapshot_id}: {available}")
     return found
+
+
+def schemas_of_clone(
+    source: TableContext, snapshot: Snapshot | None, schemas: Sequence[TableSchema]
+) -> Sequence[TableSchema]:
+    """Return the versions of the schema that the clone gets: all, unless the table was rewritten after the snapshot.
+
+    Then the newest ones have a key, buckets or a merge engine that the files of the snapshot don't have.
+    """
+    if snapshot is None or Definition.of(source.schema) == Definition.of(source.schemas.get(snapshot.schema_id)):
+        return schemas
+    return [schema for schema in schemas if schema.id <= snapshot.schema_id]
 
 
 def clone_files(source: TableContext, snapshot: Snapshot, target: TableContext) -> None:

@@ -53,6 +53,11 @@ def set_option(key: str, value: str) -> str:
     return f"--set {shlex.quote(f'{key}={value}')}"
 
 
+def set_primary_key(columns: Sequence[str]) -> str:
+    """Return the option of a rewrite that changes the primary key."""
+    return f"--primary-key {shlex.quote(','.join(columns))}"
+
+
 def path_text(path: str | Sequence[str]) -> str:
     """Return a path as `address.city`.
 

@@ -15,6 +15,7 @@ from tidelake.errors import UnsupportedFeature
 from tidelake.storage.base import env
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.model.bucketing import BucketMode, bucket_mode
+from tidelake.storage.model.definition import FENCE, REWRITTEN
 from tidelake.storage.model.format import DEFAULT_BRANCH
 from tidelake.storage.model.iceberg.schemas import unpublishable_types
 from tidelake.storage.model.options import MergeEngine, Operation, TableOptions
@@ -182,7 +183,7 @@ def _bucket_limitations(schema: TableSchema, options: TableOptions, operation: O
 
 # ---------------------------------------------------------------- logged once
 
-_logged: set[str] = set()
+_logged: set[str] = {REWRITTEN, FENCE}  # not Paimon's, but ours
 _logged_lock = env.Lock()
 
 

@@ -115,7 +115,7 @@ class TableContext:
     def with_keys_of(self, schema_id: int) -> TableContext:
         """Return the table with the keys of a file that was written under this schema.
 
-        It is this object, unless the table was rewritten with wider keys since.
+        It is this object, unless the table was rewritten with another key, or wider columns of it, since.
         """
         if schema_id == self.schema.id:
             return self

@@ -24,13 +24,14 @@ from tidelake.storage.merge.sorted_run import Section, interval_partition, key_r
 from tidelake.storage.model.binary_row import decode_rows
 from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.bucketing import Bucketing, BucketMode
+from tidelake.storage.model.definition import REWRITTEN, Definition
 from tidelake.storage.model.deletion_vectors.vector_file import DeletionFile
 from tidelake.storage.model.format import POSTPONE_BUCKET
 from tidelake.storage.model.option_support import check_supported
 from tidelake.storage.model.options import Operation
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
-from tidelake.storage.model.types import Root, same_ignoring_nullability
+from tidelake.storage.model.types import DataType, Root, same_ignoring_nullability
 from tidelake.storage.read.evolution.row_id_group_bounds import row_id_group_bounds
 from tidelake.storage.read.evolution.row_id_groups import RowIdGroup, row_id_groups
 from tidelake.storage.read.evolution.tracked_columns import tracked_schema
@@ -163,24 +164,39 @@ class TableScan:
         return kept
 
     def _has_bucket_key_types(self, schema_id: int) -> bool:
-        """Return whether the bucket keys had the same types in this schema.
+        """Return whether the buckets had the same keys, with the same types, in this schema.
 
-        Java allows the type of a bucket key to change. Older rows stay in the buckets of their old values.
+        Java allows the type of a bucket key to change. Older rows stay in the buckets of their old values, and so do
+        all rows until a rewrite with another bucket key is finished.
         """
         current = self.context.schema
         if schema_id == current.id:
             return True
-        older = self.context.schemas.get(schema_id).by_id
+        written = self.context.schemas.get(schema_id)
+        older = written.by_id
         keys = current.select(Bucketing.of(current, self.context.options).key_columns)
-        return all(key.id in older and same_ignoring_nullability(older[key.id].type, key.type) for key in keys)
+        if not all(key.id in older and same_ignoring_nullability(older[key.id].type, key.type) for key in keys):
+            return False
+        if REWRITTEN not in current.options:
+            return True
+        before, now = Definition.of(written), Definition.of(current)
+        return (before.bucket_keys, before.function) == (now.bucket_keys, now.function)
 
     def _has_key_types(self, schema_id: int) -> bool:
-        """Return whether the keys had the same types in this schema.
+        """Return whether the keys had the same columns and types in this schema.
 
-        If not, a rewrite of the table with wider keys is not finished, and keys of its files can't be compared yet.
+        If not, a rewrite of the table with another key is not finished, or the file is older than the rewrite.
         """
         schema = self.context.schema
         return schema_id == schema.id or schema.has_same_keys(self.context.schemas.get(schema_id))
+
+    def _key_types(self, files: Sequence[DataFileMeta]) -> list[DataType]:
+        """Return the types of the keys of a bucket's files. A rewrite replaces all files at once."""
+        with_key = self.context
+        for number in {file.schema_id for file in files}:
+            if not self._has_key_types(number):
+                with_key = self.context.with_keys_of(number)
+        return [field.type for field in with_key.schema.key_fields]
 
     def _wanted_bucket_keys(self, bucketing: Bucketing) -> list[pa.Array] | None:
         """Return columns with the bucket keys of matching rows, if the condition names one value for each key column.
@@ -213,7 +229,7 @@ class TableScan:
         matching = self._matching(files, by_value=False)
         if not matching:
             return []
-        types = [field.type for field in self.context.schema.key_fields]
+        types = self._key_types(matching)
         if self.in_key_order:
             sections = interval_partition(key_ranges(matching, types))
             return [(self._without_files_that_cannot_match(sections), False)]

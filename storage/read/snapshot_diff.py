@@ -21,6 +21,7 @@ from tidelake.storage.merge.changelog_rows import KeyedRows, equal_rows, row_cha
 from tidelake.storage.merge.equal_keys import Groups
 from tidelake.storage.merge.merge_reader import Merge, MergeOrder, merge_runs
 from tidelake.storage.model.bucket_id import BucketId
+from tidelake.storage.model.definition import REWRITTEN, Definition, with_definition_of
 from tidelake.storage.model.format import KIND_COLUMN, POSTPONE_BUCKET, SEQUENCE_COLUMN, RowKind
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
@@ -55,6 +56,8 @@ class SnapshotDiff:
         columns: Sequence[str] | None = None,
         files: StateFiles = StateFiles.ALL,
     ) -> None:
+        self._output = context.schema
+        context = _as_written(context, before, after)
         self._context = context
         self._before = before
         self._after = after
@@ -67,7 +70,7 @@ class SnapshotDiff:
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         """Yield +I, -U, +U and -D, ordered by bucket and key. Keys with the same row in both states are left out."""
-        return (rows.select(self._names) for rows in self._rows(self._changes))
+        return (self._selected(rows) for rows in self._rows(self._changes))
 
     def rows_as_java(self) -> Iterator[pa.RecordBatch]:
         """Yield rows as Java does.
@@ -75,7 +78,14 @@ class SnapshotDiff:
         These are the changed rows of the later state as they are stored, including deleted rows. Of keys that no longer
         exist at all, the earlier rows are yielded as -D.
         """
-        return (rows.select(self._names) for rows in self._rows(self._rows_after))
+        return (self._selected(rows) for rows in self._rows(self._rows_after))
+
+    def _selected(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        selected = rows.select(self._names)
+        if self._output is self._context.schema:
+            return selected
+        wanted = SnapshotReader(self._context.with_schema(self._output), tuple(self._names)).schema
+        return selected.cast(wanted)
 
     def _rows(self, compare: Merge[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         before, after = self._buckets(self._before), self._buckets(self._after)
@@ -141,6 +151,25 @@ class SnapshotDiff:
                     f"{counts[0][partition]} to {counts[1][partition]} buckets. Read the difference up to the snapshot "
                     "before, or scan both states"
                 )
+
+
+def _as_written(context: TableContext, before: Snapshot | None, after: Snapshot) -> TableContext:
+    """Return the table with the definition that both states have, which is not today's if it was rewritten since.
+
+    Raises BadInput if the states have different ones.
+    """
+    if REWRITTEN not in context.schema.options:
+        return context
+    written = context.schemas.get(after.schema_id)
+    definition = Definition.of(written)
+    if before is not None and Definition.of(context.schemas.get(before.schema_id)) != definition:
+        raise BadInput(
+            f"{context.name} was rewritten between snapshots {before.id} and {after.id}, with another key, other "
+            "buckets or another merge engine. Read the difference up to the snapshot before, or scan both states"
+        )
+    if definition == Definition.of(context.schema):
+        return context
+    return context.with_schema(with_definition_of(context.schema, written))
 
 
 def _before_and_after(rows: pa.RecordBatch, groups: Groups) -> tuple[KeyedRows, KeyedRows]:

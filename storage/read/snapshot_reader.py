@@ -25,6 +25,7 @@ from tidelake.storage.merge.merge_reader import drop_retracts
 from tidelake.storage.merge.section_merge import SectionMerge
 from tidelake.storage.merge.sections import BatchSize, batch_size
 from tidelake.storage.merge.sorted_run import Section, SortedRun
+from tidelake.storage.model.definition import REWRITTEN, Definition, with_definition_of
 from tidelake.storage.model.deletion_vectors.vector_file import DeletionFile, read_vector
 from tidelake.storage.model.format import RowKind
 from tidelake.storage.model.schema.table_schema import KIND_FIELD, ROW_ID_FIELD, SEQUENCE_FIELD
@@ -132,12 +133,31 @@ class SnapshotReader:
         return batch.select(self.columns)
 
     def _section(self, section: Section, bucket: _Bucket) -> Iterator[pa.RecordBatch]:
+        if len(section) > 1 and (as_written := self._as_written(section)) is not None:
+            schema = arrow_schema([*self._output_fields, *(f for f in _SPECIAL if f.name in self.columns)])
+            rows = as_written._section(section, bucket)
+            return (batch.select(schema.names).cast(schema) for batch in rows)
         if self.context.options.data_evolution_enabled:
             return self._row_id_group(section, bucket)
         needs_kinds = self._keeps_kinds or any(_may_hold_retracts(file) for run in section for file in run)
         if len(section) == 1:
             return self._single_run(section[0], bucket, needs_kinds)
         return self._merged(section, bucket, needs_kinds)
+
+    def _as_written(self, section: Section) -> SnapshotReader | None:
+        """Return a reader that merges the files of a section as they were written, if the table was rewritten with
+        another key or merge engine since: for older changes, and for a rewrite that is not finished.
+        """
+        schema = self.context.schema
+        schema_id = max(file.schema_id for run in section for file in run)
+        if schema_id == schema.id or not schema.has_primary_key:
+            return None
+        written = self.context.schemas.get(schema_id)
+        if REWRITTEN not in written.options and REWRITTEN not in schema.options and schema.has_same_keys(written):
+            return None
+        if Definition.of(schema) == Definition.of(written):
+            return None
+        return replace(self, context=self.context.with_schema(with_definition_of(schema, written)))
 
     def _row_id_group(self, section: Section, bucket: _Bucket) -> Iterator[pa.RecordBatch]:
         files = [file for run in section for file in run]

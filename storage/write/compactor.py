@@ -102,13 +102,14 @@ CompactorFactory: TypeAlias = Callable[[TableContext, BucketId, RestoredBucket],
 
 
 def compactor_factory_of(
-    context: TableContext, factory: CompactorFactory | None, *, replaces: bool
+    context: TableContext, factory: CompactorFactory | None, *, replaces: bool, in_full: bool = False
 ) -> CompactorFactory | None:
     """Return what compacts the buckets of a writer; None if nothing does.
 
     replaces: for an overwrite, which compacts only the new rows. Otherwise readers would not see rows of level 0, or
         the next compaction would write them to the changelog, though an overwrite has no changelog. So even a
         write-only writer compacts: readers see an overwrite as a whole.
+    in_full: such an overwrite is compacted in any case
     """
     options = context.options
     if factory is None:
@@ -116,7 +117,8 @@ def compactor_factory_of(
     if not replaces:
         is_postponed = bucket_mode(context.schema, options) is BucketMode.POSTPONE
         return None if options.write_only or is_postponed else factory
-    if not (options.needs_lookup or options.changelog_producer is ChangelogProducer.FULL_COMPACTION):
+    is_needed = options.needs_lookup or options.changelog_producer is ChangelogProducer.FULL_COMPACTION
+    if not (is_needed or in_full):
         return None
     silent = context.with_options({"changelog-producer": "none", "write-only": "false"})
     return lambda _, key, __: factory(silent, key, RestoredBucket())

@@ -53,6 +53,7 @@ class TableWriter:
     compactor_factory: compacts buckets during writing; None: all runs stay on level 0.
     replaces: commits will overwrite, so the old content of buckets is ignored, and may have another number of buckets.
         New rows are compacted before they are committed, if readers would not see them on level 0.
+    in_full: with `replaces`: they are compacted in any case, so that each key is in one file.
     bootstraps: the table is empty, and one commit (`TableCommit.commit_to_empty`) brings its first rows, which go
         sorted to the highest level. Such a writer takes no deletes, and needs no `compactor_factory`.
     bucket_assigner: chooses the bucket of each row; None: the assigner of the table's bucket mode.
@@ -72,6 +73,7 @@ class TableWriter:
         spill_directory: str | None = None,
         compactor_factory: CompactorFactory | None = None,
         replaces: bool = False,
+        in_full: bool = False,
         bootstraps: bool = False,
         bucket_assigner: BucketAssigner | None = None,
         restored: RestoredState | None = None,
@@ -84,7 +86,7 @@ class TableWriter:
         self._router = BucketRouter(context.schema, self._assigner, partition_check(context))
         self._merge_function = merge_function_of(context) if context.schema.has_primary_key else None
         self._memory = memory or MemoryBudget(context.options.write_buffer_size_bytes)
-        compactor_of = compactor_factory_of(context, compactor_factory, replaces=replaces)
+        compactor_of = compactor_factory_of(context, compactor_factory, replaces=replaces, in_full=in_full)
         given = RestoredState() if replaces else restored
         self._buckets = OpenBuckets(
             context,

@@ -19,6 +19,7 @@ from tidelake.storage.ddl.schema_changes import (
     AddColumn,
     ColumnPath,
     DropColumn,
+    Redefinition,
     RemoveOption,
     RenameColumn,
     SchemaChange,
@@ -29,6 +30,7 @@ from tidelake.storage.ddl.schema_changes import (
     UpdateColumnPosition,
     UpdateColumnType,
     UpdateComment,
+    UpdatePrimaryKey,
 )
 from tidelake.storage.ddl.schema_creation import columns_from_arrow
 from tidelake.storage.fileio import open_file_io
@@ -217,6 +219,8 @@ def java_spelling(change: SchemaChange) -> dict[str, Any]:
             return {"unset": {"key": change.key}}
         case UpdateComment():
             return {"tableComment": change.comment}
+        case UpdatePrimaryKey() | Redefinition():
+            raise AssertionError("Java rewrites no tables")
 
 
 def _type_json(text: str) -> Any:

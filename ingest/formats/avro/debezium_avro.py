@@ -13,12 +13,13 @@ from tidelake.ingest.formats.avro.framing import KEY_SCHEMA_HEADER, VALUE_SCHEMA
 from tidelake.ingest.formats.avro.registry_options import REGISTRY_OPTIONS, RegistryOptions, with_underscores
 from tidelake.ingest.formats.avro.schema_cache import SchemaCache
 from tidelake.ingest.formats.avro.schema_registry import FormatWithRegistry, SchemaRegistry
+from tidelake.ingest.formats.avro.snapshot_marks import avro_snapshot_marks, snapshot_in_source
 from tidelake.ingest.formats.base import InferredTable, TargetOf
 from tidelake.ingest.formats.debezium.debezium_envelope import NEW_KEY_HEADER, OLD_KEY_HEADER
 from tidelake.ingest.formats.debezium.debezium_json import DebeziumOptions
 from tidelake.ingest.formats.debezium.origin import origin_of
 from tidelake.ingest.formats.debezium.table_inference import inferred_table
-from tidelake.ingest.formats.format_capabilities import FormatCapabilities
+from tidelake.ingest.formats.format_capabilities import FormatCapabilities, SnapshotMarks
 from tidelake.ingest.formats.values.json_text import BadValue
 from tidelake.ingest.raw_batch import RawBatch
 
@@ -34,7 +35,9 @@ class DebeziumAvro(FormatWithRegistry):
     NAME: ClassVar = "debezium-avro"
     KEPT_HEADERS: ClassVar = frozenset({OLD_KEY_HEADER, NEW_KEY_HEADER, KEY_SCHEMA_HEADER, VALUE_SCHEMA_HEADER})
     DECODING_BLOCKS: ClassVar = True
-    CAPABILITIES: ClassVar = FormatCapabilities(origin_of)
+    CAPABILITIES: ClassVar = FormatCapabilities(
+        origin_of, snapshot_marks_of=lambda options: DebeziumAvro.with_options(options).snapshot_marks()
+    )
 
     registry: RegistryOptions = field(default_factory=RegistryOptions)
     options: DebeziumOptions = field(default_factory=DebeziumOptions)
@@ -54,6 +57,9 @@ class DebeziumAvro(FormatWithRegistry):
         return DebeziumAvroDecoder(
             target_of, self._schemas(), options.connector, options.truncates, options.inexact_values
         )
+
+    def snapshot_marks(self) -> SnapshotMarks:
+        return avro_snapshot_marks(self._schemas(), "op", snapshot_in_source)
 
     def _schemas(self) -> SchemaCache:
         return SchemaCache(SchemaRegistry(self.registry))

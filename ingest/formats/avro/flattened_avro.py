@@ -18,6 +18,7 @@ from tidelake.ingest.formats.avro.plain_avro import Rows, row_schema
 from tidelake.ingest.formats.avro.registry_options import REGISTRY_OPTIONS, RegistryOptions, with_underscores
 from tidelake.ingest.formats.avro.schema_cache import SchemaCache
 from tidelake.ingest.formats.avro.schema_registry import FormatWithRegistry, SchemaRegistry
+from tidelake.ingest.formats.avro.snapshot_marks import avro_snapshot_marks
 from tidelake.ingest.formats.avro.value_reader import object_of, values_as_json
 from tidelake.ingest.formats.base import Decoder, InferredTable, TargetOf
 from tidelake.ingest.formats.debezium.debezium_envelope import NEW_KEY_HEADER, OLD_KEY_HEADER
@@ -29,13 +30,14 @@ from tidelake.ingest.formats.debezium.flattened_records import (
     METADATA_FIELDS,
     OP_FIELD,
     PREFIX,
+    SNAPSHOT_FIELDS,
     Enveloped,
     flattened_origin_of,
     op_of,
     without_metadata,
 )
 from tidelake.ingest.formats.debezium.table_inference import inferred_table
-from tidelake.ingest.formats.format_capabilities import FormatCapabilities
+from tidelake.ingest.formats.format_capabilities import FormatCapabilities, SnapshotMarks
 from tidelake.ingest.formats.values.json_text import BadValue
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.storage.model.avro.avro_type import AvroType
@@ -81,7 +83,9 @@ class FlattenedAvro(FormatWithRegistry):
     NAME: ClassVar = "debezium-flattened-avro"
     KEPT_HEADERS: ClassVar = frozenset({OLD_KEY_HEADER, NEW_KEY_HEADER, KEY_SCHEMA_HEADER, VALUE_SCHEMA_HEADER})
     DECODING_BLOCKS: ClassVar = True
-    CAPABILITIES: ClassVar = FormatCapabilities(flattened_origin_of)
+    CAPABILITIES: ClassVar = FormatCapabilities(
+        flattened_origin_of, snapshot_marks_of=lambda options: FlattenedAvro.with_options(options).snapshot_marks()
+    )
 
     registry: RegistryOptions = field(default_factory=RegistryOptions)
     options: DebeziumOptions = field(default_factory=DebeziumOptions)
@@ -114,6 +118,12 @@ class FlattenedAvro(FormatWithRegistry):
             )
 
         return FlattenedDecoder(make, target_of, lambda batch: Enveloped(batch, _METADATA))
+
+    def snapshot_marks(self) -> SnapshotMarks:
+        def snapshot_of(fields: Mapping[str, bytes]) -> bytes | None:
+            return next((fields[name] for name in SNAPSHOT_FIELDS if name in fields), None)
+
+        return avro_snapshot_marks(self._schemas(), PREFIX + OP_FIELD, snapshot_of)
 
     def _schemas(self) -> SchemaCache:
         return SchemaCache(SchemaRegistry(self.registry))

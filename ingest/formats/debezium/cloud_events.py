@@ -22,7 +22,7 @@ from tidelake.ingest.formats.debezium.debezium_json import DebeziumOptions
 from tidelake.ingest.formats.debezium.debezium_json_decoder import DebeziumJsonDecoder
 from tidelake.ingest.formats.debezium.origin import origin_of
 from tidelake.ingest.formats.debezium.table_inference import infer_table
-from tidelake.ingest.formats.format_capabilities import FormatCapabilities, snapshot_rows_with
+from tidelake.ingest.formats.format_capabilities import FormatCapabilities, snapshot_marks
 from tidelake.ingest.formats.values.json_text import BadValue
 from tidelake.ingest.raw_batch import Headers, RawBatch, binary_column
 
@@ -149,7 +149,7 @@ class DebeziumCloudEvents:
         origin_of,  # of the converted record
         members=(frozenset({"specversion", "source", "type", "id"}),),
         connector_settings_of=lambda options: DebeziumOptions.parsed("debezium-cloudevents", options).connector,
-        are_snapshot_rows=snapshot_rows_with("iodebeziumop", "r"),
+        snapshot_marks_of=snapshot_marks("iodebeziumop", "r", "iodebeziumsnapshot"),
     )
 
     options: DebeziumOptions = field(default_factory=DebeziumOptions)

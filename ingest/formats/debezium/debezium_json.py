@@ -13,7 +13,7 @@ from tidelake.ingest.formats.debezium.debezium_envelope import NEW_KEY_HEADER, O
 from tidelake.ingest.formats.debezium.debezium_json_decoder import DebeziumJsonDecoder, InexactValues, Truncates
 from tidelake.ingest.formats.debezium.origin import origin_of, source_order, transaction_of
 from tidelake.ingest.formats.debezium.table_inference import infer_table
-from tidelake.ingest.formats.format_capabilities import FormatCapabilities, snapshot_rows_with
+from tidelake.ingest.formats.format_capabilities import FormatCapabilities, snapshot_marks
 from tidelake.ingest.raw_batch import RawBatch
 from tidelake.storage.model.messages import did_you_mean
 
@@ -79,7 +79,7 @@ class DebeziumJson:
             frozenset({"schema", "payload"}),
         ),
         connector_settings_of=lambda options: DebeziumOptions.parsed("debezium-json", options).connector,
-        are_snapshot_rows=snapshot_rows_with("op", "r"),
+        snapshot_marks_of=snapshot_marks("op", "r", "snapshot"),
     )
 
     options: DebeziumOptions = field(default_factory=DebeziumOptions)

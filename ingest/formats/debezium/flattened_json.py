@@ -13,7 +13,12 @@ from tidelake.ingest.formats.debezium.debezium_envelope import NEW_KEY_HEADER, O
 from tidelake.ingest.formats.debezium.debezium_json import DebeziumOptions
 from tidelake.ingest.formats.debezium.debezium_json_decoder import DebeziumJsonDecoder
 from tidelake.ingest.formats.debezium.flattened_decoder import FlattenedDecoder
-from tidelake.ingest.formats.debezium.flattened_records import enveloped, flattened_origin_of, without_metadata
+from tidelake.ingest.formats.debezium.flattened_records import (
+    enveloped,
+    flattened_origin_of,
+    flattened_snapshot_marks,
+    without_metadata,
+)
 from tidelake.ingest.formats.debezium.table_inference import infer_table
 from tidelake.ingest.formats.format_capabilities import FormatCapabilities
 from tidelake.ingest.raw_batch import RawBatch
@@ -32,7 +37,9 @@ class FlattenedJson:
     KEPT_HEADERS: ClassVar = frozenset({OLD_KEY_HEADER, NEW_KEY_HEADER})
     DECODING_BLOCKS: ClassVar = False
     CAPABILITIES: ClassVar = FormatCapabilities(
-        flattened_origin_of, members=(frozenset({"__deleted"}), frozenset({"__op"}))
+        flattened_origin_of,
+        members=(frozenset({"__deleted"}), frozenset({"__op"})),
+        snapshot_marks_of=flattened_snapshot_marks,
     )
 
     options: DebeziumOptions = field(default_factory=DebeziumOptions)

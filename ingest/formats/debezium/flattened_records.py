@@ -22,7 +22,7 @@ from tidelake.errors import BadInput
 from tidelake.ingest.formats.base import InferredTable
 from tidelake.ingest.formats.connect_schema import ConnectSchema, parse_connect_schema
 from tidelake.ingest.formats.debezium.debezium_envelope import with_plain_tombstones
-from tidelake.ingest.formats.format_capabilities import RecordOrigin, origin_from
+from tidelake.ingest.formats.format_capabilities import RecordOrigin, SnapshotMarks, origin_from, snapshot_marks
 from tidelake.ingest.raw_batch import RawBatch, binary_column
 
 PREFIX: Final = "__"  # default of the transformation's `add.fields.prefix`
@@ -184,3 +184,13 @@ def _text(value: object) -> str | None:
 
 
 flattened_origin_of: Final = origin_from(_Flat)
+
+
+SNAPSHOT_FIELDS: Final = (f"{PREFIX}snapshot", f"{PREFIX}source_snapshot")
+"""The members of `add.fields` = `snapshot` and `source.snapshot`."""
+
+
+def flattened_snapshot_marks(options: Mapping[str, Any]) -> SnapshotMarks:
+    """Return the marks of records to which the transformation adds `op`, and perhaps `source.snapshot`."""
+    both = [snapshot_marks(PREFIX + OP_FIELD, "r", member)(options) for member in SNAPSHOT_FIELDS]
+    return SnapshotMarks(both[0].are_rows, lambda value: any(one.is_last(value) for one in both))

@@ -17,7 +17,7 @@ from tidelake.ingest.formats.envelopes.envelope import NULL, ChangeEvent, Envelo
 from tidelake.ingest.formats.envelopes.envelope_decoder import EnvelopeDecoder
 from tidelake.ingest.formats.envelopes.envelope_format import EnvelopeFormat
 from tidelake.ingest.formats.envelopes.extended_json import document_members, plain_json
-from tidelake.ingest.formats.format_capabilities import FormatCapabilities
+from tidelake.ingest.formats.format_capabilities import FormatCapabilities, snapshot_marks
 from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.ingest.formats.values.json_text import BadValue, JsonKind, kind_of, read_object, read_text
 
@@ -229,5 +229,7 @@ class DebeziumBson(EnvelopeFormat):
 
     NAME: ClassVar = "debezium-bson"
     ENVELOPE: ClassVar = BsonEnvelope
-    CAPABILITIES: ClassVar = FormatCapabilities(origin_of, has_document_ids=True)
+    CAPABILITIES: ClassVar = FormatCapabilities(
+        origin_of, has_document_ids=True, snapshot_marks_of=snapshot_marks("op", "r", "snapshot")
+    )
     DECODER: ClassVar = BsonDecoder

@@ -18,7 +18,7 @@ from tidelake.ingest.formats.format_capabilities import (
     RecordOrigin,
     epoch_ms_of,
     origin_from,
-    snapshot_rows_with,
+    snapshot_marks,
 )
 from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.ingest.formats.values.json_text import BadValue, read_object
@@ -121,5 +121,5 @@ class DmsJson(EnvelopeFormat):
     CAPABILITIES: ClassVar = FormatCapabilities(
         origin_from(DmsOrigin),
         members=(frozenset({"metadata", "data"}), frozenset({"metadata", "control"})),
-        are_snapshot_rows=snapshot_rows_with("operation", "load"),
+        snapshot_marks_of=snapshot_marks("operation", "load"),
     )

@@ -17,7 +17,7 @@ from tidelake.ingest.formats.format_capabilities import (
     FormatCapabilities,
     RecordOrigin,
     origin_from,
-    snapshot_rows_with,
+    snapshot_marks,
 )
 from tidelake.ingest.formats.source_table import SourceTable
 from tidelake.ingest.formats.values.json_text import BadValue, read_object
@@ -121,5 +121,5 @@ class MaxwellJson(EnvelopeFormat):
     CAPABILITIES: ClassVar = FormatCapabilities(
         origin_from(MaxwellOrigin),
         members=(frozenset({"type", "data", "database", "table"}),),
-        are_snapshot_rows=snapshot_rows_with("type", "bootstrap-insert"),
+        snapshot_marks_of=snapshot_marks("type", "bootstrap-insert"),
     )

@@ -17,6 +17,7 @@ from tidelake.storage.ddl.schema_changes import (
     ColumnPath,
     ColumnType,
     DropColumn,
+    Redefinition,
     RemoveOption,
     RenameColumn,
     SchemaChange,
@@ -27,6 +28,7 @@ from tidelake.storage.ddl.schema_changes import (
     UpdateColumnPosition,
     UpdateColumnType,
     UpdateComment,
+    UpdatePrimaryKey,
     apply_changes,
 )
 from tidelake.storage.model.schema.table_schema import TableSchema
@@ -81,6 +83,10 @@ def change_message(change: SchemaChange) -> dict[str, Any]:
             return {"action": "removeOption", "key": key}
         case UpdateComment(comment):
             return {"action": "updateComment", "comment": comment}
+        case UpdatePrimaryKey() | Redefinition():
+            raise UnsupportedFeature(
+                "a change of the primary key", "Paimon's REST API has none", "Create another table"
+            )
 
 
 def _move(name: str, first: bool, after: str | None, before: str | None) -> dict[str, Any] | None:

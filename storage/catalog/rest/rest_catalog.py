@@ -235,6 +235,14 @@ class RestCatalog:
             self._client.post(body, "databases", identifier.database, "tables", _object_name(identifier))
         return self.load(name).schema
 
+    def check_rewritable(self, name: str) -> None:
+        """See Catalog. Paimon's REST API knows no change of keys and of options that files depend on."""
+        raise UnsupportedFeature(
+            f"{name}: a rewrite through a REST server",
+            "its API can't change keys, buckets and merge engines of a table with rows",
+            "Rewrite the table through the catalog that the server itself uses (`-w` with its warehouse)",
+        )
+
     def load(self, name: str, options: Mapping[str, str] | None = None) -> TableContext:
         """See Catalog. The dynamic option `branch` selects a branch, like `$branch_NAME` in the name."""
         identifier = Identifier.parse(name)

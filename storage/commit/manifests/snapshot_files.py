@@ -19,7 +19,9 @@ from tidelake.storage.commit.manifests.manifest_store import ListFile, ManifestS
 from tidelake.storage.commit.manifests.partition_stats import may_hold
 from tidelake.storage.fileio.requests import is_remote, run_requests
 from tidelake.storage.files.index_file import deletion_files_of
+from tidelake.storage.model import definition
 from tidelake.storage.model.bucket_id import BucketId
+from tidelake.storage.model.definition import Definition
 from tidelake.storage.model.deletion_vectors.vector_file import DeletionFile
 from tidelake.storage.model.format import FileKind
 from tidelake.storage.model.snapshots.snapshot import Snapshot
@@ -144,26 +146,24 @@ def _entries(manifests: ManifestStore, metas: Sequence[ManifestFileMeta]) -> lis
     return list(chain.from_iterable(manifests.read_all(metas)))
 
 
-# ---------------------------------------------------------------- keys of several types
+# ---------------------------------------------------------------- files of an unfinished rewrite
 
 
-def may_have_other_keys(context: TableContext) -> bool:
-    """Return whether files may have keys of other types than the schema: after a rewrite that did not finish.
-
-    Keys only become wider, so the first schema has other ones if any has.
-    """
+def may_have_older_files(context: TableContext) -> bool:
+    """Return whether files may have another definition than the schema: after a rewrite that did not finish."""
     schema = context.schema
-    return schema.has_primary_key and schema.id > 0 and not schema.has_same_keys(context.schemas.get(0))
+    return schema.id > 0 and definition.may_have_older_files(schema, context.schemas.get(0))
 
 
-def entries_with_other_keys(context: TableContext, live: Iterable[ManifestEntry]) -> list[ManifestEntry]:
-    """Return the live files whose keys have other types than those of the schema."""
-    has_same = {context.schema.id: True}
+def entries_of_older_definition(context: TableContext, live: Iterable[ManifestEntry]) -> list[ManifestEntry]:
+    """Return the live files that were written under another definition of the table than that of the schema."""
+    wanted = Definition.of(context.schema)
+    is_same = {context.schema.id: True}
     found: list[ManifestEntry] = []
     for entry in live:
         schema_id = entry.file.schema_id
-        if schema_id not in has_same:
-            has_same[schema_id] = context.schema.has_same_keys(context.schemas.get(schema_id))
-        if not has_same[schema_id]:
+        if schema_id not in is_same:
+            is_same[schema_id] = Definition.of(context.schemas.get(schema_id)) == wanted
+        if not is_same[schema_id]:
             found.append(entry)
     return found

@@ -21,6 +21,19 @@ from tidelake.storage.model.options.registry import TABLE_REGISTRY, find_option
 from tidelake.storage.model.options.table_options import ChangelogProducer, TableOptions
 
 _FORMAT_OF_MANIFESTS: Final = "manifest.format"
+_REWRITTEN: Final = frozenset(  # options that files depend on, and that a rewrite of all files can change
+    {
+        "merge-engine",
+        "bucket",
+        "bucket-key",
+        "bucket-function.type",
+        "dynamic-bucket.initial-buckets",
+        "rowkind.field",
+        "aggregation.remove-record-on-delete",
+        "partial-update.remove-record-on-delete",
+        "partial-update.remove-record-on-sequence-group",
+    }
+)
 _LEVELS: Final = frozenset({"num-levels", "num-sorted-run.compaction-trigger"})  # the default of one follows the other
 
 
@@ -142,6 +155,21 @@ def check_option_change(options: Mapping[str, str], key: str, new: str | None, *
             _check_highest_level(key, options, {k: v for k, v in {**options, key: new}.items() if v is not None})
         case "clustering.columns" if "pk-clustering-override" in options:
             raise BadInput(f"option {key}: with pk-clustering-override, files are sorted by it; create another table")
+
+
+def check_rewritten_option(options: Mapping[str, str], key: str, new: str | None) -> None:
+    """Raise BadInput, naming the option, if a rewrite of all rows can't change it to `new` (None: unset).
+
+    It can change what only the files of the newest snapshot depend on, and what ALTER can change, too. The rest says
+    something about changes that were announced, about older snapshots, or about the names of directories.
+    """
+    option = find_option(key)
+    if option is not None and not option.is_family and option.key in _REWRITTEN:
+        return
+    if key in ("primary-key", "partition"):
+        what = "pass the key itself (--primary-key)" if key == "primary-key" else "create another table"
+        raise BadInput(f"option {key} can't be changed by a rewrite; {what}")
+    check_option_change(options, key, new, has_snapshots=True)
 
 
 def check_altered_with_rows(old: Mapping[str, str], new: Mapping[str, str]) -> None:

@@ -111,8 +111,8 @@ class TableSchema:
         return self.select(self.partition_keys)
 
     def has_same_keys(self, other: TableSchema) -> bool:
-        """Return whether keys of both schemas can be compared, because their types are the same."""
-        mine, others = ([nullable(f.type) for f in one.key_fields] for one in (self, other))
+        """Return whether keys of both schemas can be compared: they have the same columns, with the same types."""
+        mine, others = ([(f.id, nullable(f.type)) for f in one.key_fields] for one in (self, other))
         return mine == others
 
     @property

@@ -67,10 +67,18 @@ class EvolvingWorld:
         self.catalog.create_table(TABLE, fields, primary_key=primary_key, options={"bucket": str(bucket)})
 
     def add(
-        self, row: Mapping[str, Any], types: Mapping[str, str] | None = None, *, op: str = "c", partition: int = 0
+        self,
+        row: Mapping[str, Any],
+        types: Mapping[str, str] | None = None,
+        *,
+        op: str = "c",
+        partition: int = 0,
+        before: Mapping[str, Any] | None = None,
     ) -> None:
-        """types: of the columns, as a schema says them; None sends no schema."""
+        """types: of the columns, as a schema says them; None sends no schema. before: the row before an update."""
         images = {"before": row} if op == "d" else {"after": row}
+        if before is not None:
+            images["before"] = before
         record = change(op, key={"id": row["id"]}, **images)  # type: ignore[arg-type]
         value = record.value
         if types is not None:

@@ -78,6 +78,23 @@ def test_each_difference_has_its_severity(case: Case, tmp_path: Path) -> None:
         check_differences(found)
 
 
+def test_the_message_has_what_to_write_and_the_command_that_changes_the_table_instead(tmp_path: Path) -> None:
+    create(tmp_path)
+    context = open_catalog(str(tmp_path / "lake")).load("shop.t")
+    options: dict[str, str | int | float | bool] = {"bucket": 4, "merge-engine": "aggregation"}
+    settings = TableSettings(name="shop.t", primary_key=["day", "n"], options=options)
+    with pytest.raises(BadInput) as refused:
+        check_differences(differences(settings, context))
+    lines = str(refused.value).splitlines()
+    assert lines[1].endswith("but (day, id) in the table. Write `primary_key: [day, id]`")
+    assert lines[2].endswith("but '2' in the table. Write `options: {bucket: '2'}`")
+    assert lines[3].endswith("but not set in the table. Leave it out")
+    command = "tidelake table rewrite shop.t -w \\S+ --primary-key day,n --set bucket=4 --set merge-engine=aggregation"
+    assert re.search(f"or rewrite the table: `{command}`$", lines[-1])
+    with pytest.raises(BadInput, match=r"configure another name$"):  # nothing changes the partitions
+        check_differences(differences(TableSettings(name="shop.t", partition_by=["id"]), context))
+
+
 @pytest.mark.parametrize("key", sorted(IMMUTABLE - {"primary-key", "partition", "type"}))
 def test_no_option_that_affects_files_is_only_a_warning(key: str, tmp_path: Path) -> None:
     create(tmp_path)

@@ -38,29 +38,54 @@ def add_rewrite(verbs: Verbs) -> None:
         verbs,
         "rewrite",
         rewrite,
-        "make columns of the key wider: rewrites all rows, and swaps them in one snapshot",
-        "Integers become wider integers, decimals get more digits, and texts become longer. A pipeline may run\n"
-        "meanwhile: its table waits in quarantine for the new key, or is opened again. A call that was\n"
-        "interrupted can be repeated: it continues.",
+        "change key, buckets, merge engine or file format: rewrites all rows, and swaps them in one snapshot",
+        "Name, snapshots, tags, consumers and a pipeline's position stay, and followers continue. A pipeline may run\n"
+        "meanwhile; only at the end its rows wait, and it opens the table again. Rows without a value in a column of\n"
+        "the new key, or with the key of another row, are shown, and nothing changes. A call that was interrupted can\n"
+        "be repeated: it continues. Without a change it only finishes one that was interrupted.",
     )
-    parser.add_argument(
-        "--set-type", action="append", required=True, metavar="COLUMN", help="'id BIGINT'; may be given several times"
-    )
+    changes = parser.add_argument_group("changes")
+    changes.add_argument("--primary-key", metavar="COLUMNS", help="columns of the new key, as in id,region")
+    for option, metavar, summary in (
+        ("--set-type", "COLUMN", "a wider type of a column of the key: 'id BIGINT'; repeatable"),
+        ("--set", "KEY=VALUE", "merge-engine, bucket, bucket-key, file.format, and what belongs to them; repeatable"),
+        ("--unset", "KEY", "reset such an option to its default; repeatable"),
+    ):
+        changes.add_argument(option, action="append", default=[], metavar=metavar, help=summary)
 
 
-def rewrite(out: CommandOutput, *, name: str, catalog: CatalogAddress, set_type: Sequence[str]) -> None:
+def rewrite(
+    out: CommandOutput,
+    *,
+    name: str,
+    catalog: CatalogAddress,
+    primary_key: str | None,
+    set_type: Sequence[str],
+    set: Sequence[str],
+    unset: Sequence[str],
+) -> None:
     from tidelake.cli.schema_texts import parse_change
-    from tidelake.storage.ddl.schema_changes import UpdateColumnType
+    from tidelake.compaction.table_rewrite import meaning_of
+    from tidelake.storage.ddl.schema_changes import RewriteChange, UpdatePrimaryKey
 
-    parsed = [parse_change("--set-type", text) for text in set_type]
+    texts = [("--set-type", text) for text in set_type]
+    texts += [("--set", text) for text in set] + [("--unset", text) for text in unset]
+    parsed = [parse_change(option, text) for option, text in texts]
+    if primary_key is not None:
+        parsed.append(UpdatePrimaryKey(tuple(part.strip() for part in primary_key.split(",") if part.strip())))
+    changes = [change for change in parsed if isinstance(change, RewriteChange)]
     opened = catalog.open()
-    snapshot_id = opened.rewrite_table(name, [change for change in parsed if isinstance(change, UpdateColumnType)])
+    before = opened.table(name).context.schema
+    snapshot_id = opened.rewrite_table(name, changes)
     if out.is_json:
         out.document({"table": name, "snapshot": snapshot_id})
-    elif snapshot_id is None:
-        out.note(f"{name} had no rows to rewrite; its key has these types now")
+        return
+    if snapshot_id is None:
+        out.note(f"{name}: no row had to be rewritten, and the table is as it was asked for")
     else:
-        out.note(f"{name}: all rows were rewritten with the new key: snapshot {snapshot_id}")
+        out.note(f"{name}: all rows were rewritten: snapshot {snapshot_id}")
+    for line in meaning_of(before, opened.table(name).context.schema):
+        out.note(line)
 
 
 def add_rewrite_file_index(verbs: Verbs) -> None:
