@@ -104,14 +104,15 @@ def filled_in(text: str) -> list[str]:
     length = next((n for n in (1, 3) if tuple(words[:n]) in COMMANDS), 2)
     verb, words = words[:length], words[length:]
     noun = verb[0]
+    command = COMMANDS.get(tuple(verb))
+    required = [a for a in command._actions if not a.option_strings and a.nargs is None] if command else []
     given: list[str] = []
     for word in words:
         before = given[-1] if given else ""
         if before.startswith("-") and word in (LEFT_OPEN, "N"):
             given.append(VALUES.get(before, "1"))
-        elif LEFT_OPEN not in word or len(given) == 0 or before.startswith("-"):
+        elif LEFT_OPEN not in word or len(given) < max(1, len(required)) or before.startswith("-"):
             given.append(word)
-    command = COMMANDS.get(tuple(verb))
     if not given and command is not None and any(not action.option_strings for action in command._actions):
         given = ["shop.orders"]  # the text contains only the name of the command
     if noun == "table" and not {"-w", "--warehouse"} & set(given):
