@@ -70,7 +70,7 @@ def test_a_table_is_rewritten_with_a_wider_key(call: Call, tmp_path: Path) -> No
     table.upsert(pa.table({"id": pa.array([-1, 1], pa.int32()), "v": ["a", "b"]}))
     lake = str(tmp_path / "lake")
     done = call("table", "rewrite", "shop.t", "-w", lake, "--set-type", "id BIGINT")
-    assert (done.code, "all rows were rewritten with the new key" in done.err) == (0, True)
+    assert (done.code, "all rows were rewritten" in done.err) == (0, True)
     rows = catalog.table("shop.t").scan().to_arrow()
     assert (rows["id"].type, sorted(rows["id"].to_pylist())) == (pa.int64(), [-1, 1])
     assert call("table", "rewrite", "shop.t", "-w", lake, "--set-type", "id INT").code == 1
