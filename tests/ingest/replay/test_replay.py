@@ -280,6 +280,30 @@ def test_only_matching_letters_are_replayed_and_the_order_of_the_others_is_kept(
     assert shop.rows() == {1: "second"}
 
 
+def test_a_letter_that_is_written_while_a_replay_begins_supersedes_nothing(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pipeline writes it before its table's position passes the record, so both are new to the replay."""
+    shop.add((1, "first"), (1, "second"))
+    shop.run()
+    shop.fix()
+    letters = shop.catalog.table(LETTERS)
+    newer = letters.scan(filter="offset = 1").to_arrow()
+    letters.delete("offset = 1")
+    own_states = DeadLetterReplay._own_states
+
+    def write_newer(self: DeadLetterReplay) -> Any:
+        if not letters.scan(filter="offset = 1").to_arrow().num_rows:
+            letters.append(newer)
+        return own_states(self)
+
+    monkeypatch.setattr(DeadLetterReplay, "_own_states", write_newer)
+    assert outcomes(shop.replay()) == {"replayed": 1}
+    assert shop.rows() == {1: "first"}
+    assert outcomes(shop.replay()) == {"replayed": 1}
+    assert shop.rows() == {1: "second"}
+
+
 def test_replaying_the_newer_letter_first_supersedes_the_older_one(shop: Shop) -> None:
     shop.add((1, "first"), (1, "second"))
     shop.run()
