@@ -118,7 +118,7 @@ class Bootstraps:
             elif takes and self._moved.of(table).is_idle:
                 await self._begin(table, sink)
             else:
-                sink.may_bootstrap = False
+                sink.skip_bootstrap()
         for table in list(self._sorting):
             if changing is None or table in changing:
                 ended |= self._end(table, "a record changes the table or its columns")

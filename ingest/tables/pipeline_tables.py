@@ -200,7 +200,7 @@ class PipelineTables:
         if opened is None:
             return None
         context, sink = opened
-        sink.may_bootstrap = False  # its first records come from the log of kept ones
+        sink.skip_bootstrap()  # its first records come from the log of kept ones
         sink.finish_rewrite()
         check_differences(differences(table, context))
         return sink, self._targets.of(context)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from enum import Enum, auto
 from pathlib import Path
 from typing import Final
 
@@ -37,6 +38,21 @@ _READ_AGAIN: Final = (
 _log = get_logger(__name__)
 
 
+class BootstrapPhase(Enum):
+    """Whether the rows of a table go sorted to its highest level, all in one commit.
+
+    NONE: they are merged as ever.
+    POSSIBLE: the table's first rows may begin a bootstrap.
+    RUNNING: it takes rows, and checkpoints leave the table out.
+    COMPLETE: it takes no more rows, and the next checkpoint commits it.
+    """
+
+    NONE = auto()
+    POSSIBLE = auto()
+    RUNNING = auto()
+    COMPLETE = auto()
+
+
 class TableSink:
     """A table that a pipeline writes, under the pipeline's commit user.
 
@@ -44,7 +60,7 @@ class TableSink:
     history: its snapshots
     moved_row_files: the files of its moved rows
     is_truncated: whether the next snapshot replaces all rows, even if it has no rows
-    may_bootstrap: whether the table's first rows may begin a bootstrap; see `begin_bootstrap`
+    bootstrap: see `begin_bootstrap`
 
     memory: shared by all tables of the pipeline
     maintenance: shared by all tables of the pipeline. None: nothing expires
@@ -80,9 +96,7 @@ class TableSink:
         self._compacted = compacted
         self.writer = self._open_writer()
         self.is_truncated = False
-        self.may_bootstrap = may_bootstrap
-        self.is_bootstrapping = False
-        self._is_bootstrap_complete = False
+        self.bootstrap = BootstrapPhase.POSSIBLE if may_bootstrap else BootstrapPhase.NONE
         self._fence = EpochFence(context.name, commit_user, shared_with)
         self._commit = TableCommit(
             context,
@@ -158,23 +172,38 @@ class TableSink:
         Until `end_bootstrap` the table is held back from checkpoints. *Crash: no row is committed, and the table's
         position is where it was, so that all are read again.*
         """
-        self.may_bootstrap = False
+        self.bootstrap = BootstrapPhase.NONE
         latest = self._context.snapshots.latest_since(self._commit.known_latest)
         if self.is_truncated or (latest is not None and live_entries(self._context, latest)):
             return False
         self.writer.abort()  # it has no rows
         self.writer = self._open_writer(bootstraps=True)
-        self.is_bootstrapping, self._is_bootstrap_complete = True, False
+        self.bootstrap = BootstrapPhase.RUNNING
         return True
 
     def end_bootstrap(self) -> None:
         """Learn that the bootstrap takes no more rows: the next checkpoint commits it."""
-        self._is_bootstrap_complete = True
+        self.bootstrap = BootstrapPhase.COMPLETE
+
+    def skip_bootstrap(self) -> None:
+        """Learn that the table's rows don't begin a bootstrap."""
+        if self.may_bootstrap:
+            self.bootstrap = BootstrapPhase.NONE
+
+    @property
+    def may_bootstrap(self) -> bool:
+        """Whether the table's first rows may begin a bootstrap."""
+        return self.bootstrap is BootstrapPhase.POSSIBLE
+
+    @property
+    def is_bootstrapping(self) -> bool:
+        """Whether a bootstrap has begun that is not committed."""
+        return self.bootstrap in (BootstrapPhase.RUNNING, BootstrapPhase.COMPLETE)
 
     @property
     def is_held_back(self) -> bool:
         """Whether checkpoints leave the table out, as its bootstrap is not complete."""
-        return self.is_bootstrapping and not self._is_bootstrap_complete
+        return self.bootstrap is BootstrapPhase.RUNNING
 
     def read_state(self) -> TableState:
         """Return the table's state, from which the pipeline's position is recovered."""
@@ -227,7 +256,9 @@ class TableSink:
             raise
         is_replaced = self.is_truncated or self.is_bootstrapping
         newest_id = settle_writer(self._commit, stored, snapshot_id, self.writer, self._published)
-        self.is_truncated = self.is_bootstrapping = False
+        self.is_truncated = False
+        if self.is_bootstrapping:
+            self.bootstrap = BootstrapPhase.NONE
         if is_replaced:
             self.writer.abort()  # it has no rows
             self.writer = self._open_writer()
