@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from tidelake.storage.catalog.identifier import Identifier
 from tidelake.storage.catalog.view import ViewStore
-from tidelake.storage.ddl.schema_changes import SchemaChange
+from tidelake.storage.ddl.schema_changes import CatalogChange
 from tidelake.storage.kinds.system_tables.system_table import SystemTable
 from tidelake.storage.model.schema.table_schema import TableSchema
 from tidelake.storage.model.table import TableContext
@@ -105,7 +105,7 @@ class Catalog(Protocol):
         """Rename a table. Stop its writers first. Raises BadInput if the new name exists."""
         ...
 
-    def alter_table(self, name: str, changes: Sequence[SchemaChange]) -> TableSchema:
+    def alter_table(self, name: str, changes: Sequence[CatalogChange]) -> TableSchema:
         """Apply all changes in one new version of the schema, and return it.
 
         If one change can't be made, none is applied.

@@ -28,7 +28,7 @@ from tidelake.storage.catalog.options import check_letters, is_case_sensitive
 from tidelake.storage.catalog.view import ViewStore
 from tidelake.storage.commit.file_system_commit import FileSystemSnapshotCommit
 from tidelake.storage.commit.iceberg.publication import delete_metadata_outside, refresh_iceberg_metadata
-from tidelake.storage.ddl.schema_changes import SchemaChange, apply_changes
+from tidelake.storage.ddl.schema_changes import CatalogChange, apply_changes
 from tidelake.storage.ddl.schema_creation import create_schema
 from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.fileio.location import absolute
@@ -278,7 +278,7 @@ class FileSystemCatalog:
         """Raise FileExistsError if the new name is taken."""
         self._io.rename_directory(self._paths(old).location, self._paths(new).location)
 
-    def alter_table(self, name: str, changes: Sequence[SchemaChange]) -> TableSchema:
+    def alter_table(self, name: str, changes: Sequence[CatalogChange]) -> TableSchema:
         """See Catalog. If another process changes the schema at the same time, the changes are applied to its version.
 
         If nothing changes, no new version is created. Raises CommitConflict if other processes win every attempt.
@@ -295,7 +295,7 @@ class FileSystemCatalog:
     def check_rewritable(self, name: str) -> None:
         """See Catalog. Any table can be rewritten."""
 
-    def _alter(self, identifier: Identifier, changes: Sequence[SchemaChange]) -> TableSchema:
+    def _alter(self, identifier: Identifier, changes: Sequence[CatalogChange]) -> TableSchema:
         schemas = self._schemas(identifier)
         for _ in range(_ALTER_ATTEMPTS):
             current = schemas.latest()

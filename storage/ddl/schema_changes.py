@@ -172,12 +172,13 @@ SchemaChange: TypeAlias = (
     | RemoveOption
     | UpdateComment
     | UpdatePrimaryKey
-    | Redefinition
 )
+CatalogChange: TypeAlias = SchemaChange | Redefinition
+"""What a catalog takes. Users don't meet the changes of a rewrite."""
 
 
 def apply_changes(
-    schema: TableSchema, changes: Sequence[SchemaChange], *, has_snapshots: bool, time_ms: int
+    schema: TableSchema, changes: Sequence[CatalogChange], *, has_snapshots: bool, time_ms: int
 ) -> TableSchema:
     """Return the schema after all changes, applied in their order, under the next id.
 
@@ -188,7 +189,7 @@ def apply_changes(
     """
     evolved = schema
     for change in changes:  # each change sees the result of the changes before it
-        if not isinstance(change, SchemaChange):
+        if not isinstance(change, CatalogChange):
             raise BadInput(f"{shown(change)} is not a schema change; pass AddColumn, DropColumn, SetOption, …")
         check_members(change)
         evolved = _apply(evolved, change, has_snapshots)
@@ -197,7 +198,7 @@ def apply_changes(
     return evolved
 
 
-def _apply(schema: TableSchema, change: SchemaChange, has_snapshots: bool) -> TableSchema:
+def _apply(schema: TableSchema, change: CatalogChange, has_snapshots: bool) -> TableSchema:
     match change:
         case AddColumn():
             return _add(schema, change)

@@ -156,6 +156,7 @@ REWRITINGS: Final = {
 EACH = pytest.mark.parametrize("rewriting", [pytest.param(one, id=name) for name, one in REWRITINGS.items()])
 
 
+@pytest.mark.exhaustive(kept=12)
 @EACH
 @pytest.mark.parametrize(
     "options",

@@ -25,7 +25,7 @@ from tidelake.storage.catalog.jdbc.names import NameStore
 from tidelake.storage.catalog.jdbc.paimon_tables import PROPERTY_VALUE_LENGTH, make_tables
 from tidelake.storage.catalog.locked_commits import LockedCommits
 from tidelake.storage.catalog.view import ViewStore
-from tidelake.storage.ddl.schema_changes import SchemaChange
+from tidelake.storage.ddl.schema_changes import CatalogChange
 from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.kinds.format_tables.definition import no_ordinary_table
 from tidelake.storage.kinds.format_tables.objects import OBJECT_TABLE, is_object_table, new_object_table
@@ -174,7 +174,7 @@ class JdbcCatalog(FileSystemCatalog):
         if not is_new and not if_not_exists:
             raise BadInput(f"table {identifier} already exists; choose another name, or pass if_not_exists=True")
 
-    def alter_table(self, name: str, changes: Sequence[SchemaChange]) -> TableSchema:
+    def alter_table(self, name: str, changes: Sequence[CatalogChange]) -> TableSchema:
         """See Catalog. The columns of object tables never change."""
         if is_object_table(self.load(name).options):
             raise no_ordinary_table(name, OBJECT_TABLE)

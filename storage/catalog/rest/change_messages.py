@@ -14,6 +14,7 @@ import pyarrow as pa
 from tidelake.errors import BadInput, UnsupportedFeature
 from tidelake.storage.ddl.schema_changes import (
     AddColumn,
+    CatalogChange,
     ColumnPath,
     ColumnType,
     DropColumn,
@@ -47,7 +48,7 @@ def schema_message(schema: TableSchema) -> dict[str, Any]:
     }
 
 
-def change_message(change: SchemaChange) -> dict[str, Any]:
+def change_message(change: CatalogChange) -> dict[str, Any]:
     match change:
         case AddColumn(name, data_type, description):
             return {

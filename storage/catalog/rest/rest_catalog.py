@@ -21,7 +21,7 @@ from tidelake.storage.catalog.rest.rest_views import RestViews
 from tidelake.storage.catalog.rest.server_commit import ServerCommits
 from tidelake.storage.catalog.rest.token_file_io import TokenFileIO
 from tidelake.storage.catalog.view import ViewStore
-from tidelake.storage.ddl.schema_changes import SchemaChange, apply_changes
+from tidelake.storage.ddl.schema_changes import CatalogChange, apply_changes
 from tidelake.storage.ddl.schema_creation import create_schema
 from tidelake.storage.fileio import FileIO, open_file_io
 from tidelake.storage.kinds.format_tables.definition import is_format_table, new_format_table, no_ordinary_table
@@ -221,7 +221,7 @@ class RestCatalog:
         with self._refusal_as_bad_input(f"{new} can't be the new name of {old}"):
             self._client.post({"source": named[0], "destination": named[1]}, "tables", "rename")
 
-    def alter_table(self, name: str, changes: Sequence[SchemaChange]) -> TableSchema:
+    def alter_table(self, name: str, changes: Sequence[CatalogChange]) -> TableSchema:
         """See Catalog. The changes are checked here, then the server applies them to the schema that it has by then."""
         context = self.load(name)
         has_snapshots = context.snapshots.latest_id() is not None
