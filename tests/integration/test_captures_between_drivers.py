@@ -147,7 +147,7 @@ def with_one_entry(config: Config, tables: Sequence[RecordedTable]) -> Config:
     entry = TableSettings(
         name="shop.{table}",
         source_tables=SourceTablesSettings(mapping={bare_name(recorded): recorded.name for recorded in tables}),
-        options={"bucket": 2},
+        options={} if any(not recorded.primary_key for recorded in tables) else {"bucket": 2},
     )
     return structs.replace(config, tables=[*(one for one in config.tables if one.name not in names), entry])
 

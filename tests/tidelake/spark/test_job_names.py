@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,13 +28,13 @@ def descriptions(of: Any) -> list[str]:
     return [one.description().get() if one.description().isDefined() else f"none: {one.name()}" for one in found]
 
 
-def steps(spark: SparkSession) -> set[str]:
-    """Of all jobs and stages so far."""
+def steps(spark: SparkSession) -> Counter[str]:
+    """Of all jobs and stages so far, with their number."""
     store = spark.sparkContext._jsc.sc().statusStore()
     context: Any = spark.sparkContext
     no_quantiles = context._gateway.new_array(context._jvm.double, 0)
     stages = store.stageList(None, False, False, no_quantiles, None)
-    return {line.splitlines()[-1] for of in (store.jobsList(None), stages) for line in descriptions(of)}
+    return Counter(line.splitlines()[-1] for of in (store.jobsList(None), stages) for line in descriptions(of))
 
 
 @pytest.mark.interop
@@ -61,7 +62,7 @@ def test_each_job_and_stage_says_its_step_and_table(spark: SparkSession, tmp_pat
     )
     run(spark, parse_config(text, "many.yaml", pipeline="many"), tmp_path / "checkpoint")
 
-    found = steps(spark) - before
+    found = set(steps(spark) - before)
     assert [step for step in found if not step.startswith("tidelake: ")] == []
     assert found >= {
         *("tidelake: decode shop.t", "tidelake: write shop.t, 3 buckets", "tidelake: check keys of shop.t"),
