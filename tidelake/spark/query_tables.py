@@ -53,6 +53,7 @@ class ConfiguredQueryTables:
         self._config = config
         self._configured = configured
         self._format = configured.format(format_of(config))
+        self._format.decoder(lambda _: None)  # so that the start is refused, and not each task
         self._entries = list(config.tables)
         self._states = dict(positions.states)
         options = {key: str(value) for key, value in config.warehouse_options.items()}

@@ -236,7 +236,8 @@ def test_a_table_that_cannot_be_created_ends_the_query_with_the_reason(spark: Sp
             "drop.column: a column is renamed",
             id="a dropped column",
         ),
-        pytest.param("format: protobuf", "protobuf.*canal-json", id="another format"),
+        pytest.param("format: paper", "paper.*canal-json", id="another format"),
+        pytest.param("format: protobuf", "Protobuf records .*schema_registry_url", id="a format without its registry"),
     ],
 )
 def test_settings_unsupported_on_spark_are_refused(
