@@ -135,16 +135,19 @@ class PipelineRecovery:
         """
         self._flags = flags
         for _ in range(_LOOKS_MAX - 1):
+            were_listed_before = self._source_partitions is not None
             try:
                 return await self._recover()
             except PositionRefused:
                 # Another process may commit, and retention delete what that has read, while this one looks.
                 seen = self._seen
                 now = await self._table_states()
-                if all(
+                is_same = all(
                     table in now and _facts_of_position(now[table]) == _facts_of_position(seen[table]) for table in seen
-                ):
+                )
+                if is_same and not were_listed_before:
                     raise
+                await self._close_source()  # what the other process has read may be in new partitions
         return await self._recover()
 
     async def _recover(self) -> RecoveredPipeline:
@@ -219,9 +222,12 @@ class PipelineRecovery:
 
         The source is opened again, because only then it reports deleted topics, and topics that replaced them.
         """
+        await self._close_source()
+        return await self.recover(RecoveryFlags())
+
+    async def _close_source(self) -> None:
         await self._source.close()
         self._source_partitions = None
-        return await self.recover(RecoveryFlags())
 
     async def _table_states(self) -> dict[str, TableState]:
         def of(table: str) -> TableState | None:
