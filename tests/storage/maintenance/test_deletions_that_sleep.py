@@ -112,3 +112,18 @@ def test_a_tag_that_was_created_while_its_snapshot_expired_can_be_deleted(branch
     Catalog(FileSystemCatalog(io, table.location.removesuffix("/d.db/t"))).table(name).delete_tag("late")
     fresh.expire()
     assert inspect(table.context).problems == []
+
+
+def test_a_branch_that_is_being_created_while_its_snapshot_expires_stops_no_expiry() -> None:
+    """Its creator sleeps: it has copied the snapshot, and not looked yet whether the files are still there."""
+    fresh, table, io = a_table()
+    late = table.snapshots()[0]
+    kept = io.inner.read(table.context.paths.snapshot(late.id))
+    write(table, 7)
+    write(table, 8)
+    table.expire()
+    io.inner.write(table.context.paths.for_branch("late").snapshot(late.id), kept)
+    write(table, 9)
+    fresh.expire()
+    assert fresh.snapshots()[0].id > late.id + 2
+    assert inspect(table.context).problems == []
