@@ -18,6 +18,7 @@ from tidelake.storage.commit.expire.retained_states import (
     changelog_ids,
     changelog_list,
     changes_list,
+    is_whole,
     retained_states,
     snapshot_ids,
     state_lists,
@@ -26,7 +27,6 @@ from tidelake.storage.commit.manifests.file_names import Hashes, hashes_of, hash
 from tidelake.storage.commit.manifests.index_manifest import read_index_manifest
 from tidelake.storage.commit.manifests.manifest_file_meta import ManifestFileMeta
 from tidelake.storage.commit.manifests.manifest_store import ListFile, ManifestStore
-from tidelake.storage.model.schema.schema_store import SchemaStore
 from tidelake.storage.model.snapshots.change_history import ChangelogStore
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.snapshots.tags import TagStore
@@ -78,11 +78,10 @@ class ReferencedFiles:
         Once it was read, later snapshots don't matter: the files that they share with older ones are files of this one.
         """
         context = replace(self._context, branch=branch)
-        # a branch whose creation was not completed holds nothing by itself
-        is_whole = bool(SchemaStore(context.io, context.paths).ids())
+        is_complete = is_whole(context.io, context.paths)
         held = retained_states(context.io, context.paths)
-        is_newest_read = not is_whole or not held.snapshots
-        for state in self._states(context, held, is_whole=is_whole):
+        is_newest_read = not is_complete or not held.snapshots
+        for state in self._states(context, held, is_complete=is_complete):
             try:
                 self._add(state, metadata, manifests)
                 is_newest_read |= state.is_newest
@@ -95,7 +94,7 @@ class ReferencedFiles:
 
     # ------------------------------------------------------------ states
 
-    def _states(self, context: TableContext, held: RetainedStates, *, is_whole: bool) -> Iterator[_State]:
+    def _states(self, context: TableContext, held: RetainedStates, *, is_complete: bool) -> Iterator[_State]:
         io, paths, store = context.io, context.paths, context.snapshots
         for snapshot_id in (*held.partially_expired, *held.snapshots):
             snapshot = store.find(snapshot_id)
@@ -104,7 +103,7 @@ class ReferencedFiles:
             is_first = snapshot_id == held.snapshots[0] if held.snapshots else False
             changes = changelog_list(snapshot)
             may_lack = is_first and changes is not None and context.history.may_be_without_changelog(snapshot)
-            is_held = is_whole and snapshot_id in held.snapshots
+            is_held = is_complete and snapshot_id in held.snapshots
             yield _State(
                 snapshot,
                 (*state_lists(snapshot), None if may_lack else changes),
@@ -132,7 +131,7 @@ class ReferencedFiles:
             yield _State(
                 tagged,
                 state_lists(tagged),
-                lambda name=name: is_whole and name in tags.names(),  # type: ignore[misc]
+                lambda name=name: is_complete and name in tags.names(),  # type: ignore[misc]
                 (changelog_list(tagged),),
             )
 

@@ -16,6 +16,7 @@ from tidelake.storage.commit.expire.retained_states import (
     changelog_list,
     changes_list,
     index_names,
+    is_whole,
     metadata_names,
     snapshot_ids,
     state_lists,
@@ -25,7 +26,6 @@ from tidelake.storage.commit.manifests.manifest_store import ListFile, ManifestS
 from tidelake.storage.commit.manifests.snapshot_files import delta_entries, live_entries
 from tidelake.storage.model.format import DEFAULT_BRANCH, FileKind
 from tidelake.storage.model.paths import TablePaths
-from tidelake.storage.model.schema.schema_store import SchemaStore
 from tidelake.storage.model.snapshots.change_history import ChangelogStore
 from tidelake.storage.model.snapshots.snapshot import Snapshot, SnapshotStore
 from tidelake.storage.model.snapshots.tags import TagStore, tagged_snapshots
@@ -69,7 +69,7 @@ class BranchFiles:
         Later another snapshot may get that id, while complete ones exist below it.
         """
         while not self._snapshots.refresh([i for ids in snapshot_ids(self._context.io, self._paths) for i in ids]):
-            if not _is_whole(self._context, self._paths):
+            if not is_whole(self._context.io, self._paths):
                 break
             # All of them expired before they were read: there are newer ones.
         self._changelogs.refresh([i for ids in changelog_ids(self._context.io, self._paths) for i in ids])
@@ -197,7 +197,7 @@ class _SnapshotFiles:
 
     def _raise_if_held(self, snapshot: Snapshot, error: CorruptFile) -> None:
         is_retained = snapshot.id in snapshot_ids(self._context.io, self._paths)[1]
-        if is_retained and _is_whole(self._context, self._paths):
+        if is_retained and is_whole(self._context.io, self._paths):
             raise error
 
 
@@ -320,11 +320,6 @@ class TaggedFiles:
                     f"that one is lost ({error}). If the tag was created while its snapshot expired, by a process that "
                     f"was killed, delete it: `tidelake table tag delete {table} {name}`",
                 ) from error
-
-
-def _is_whole(context: TableContext, paths: TablePaths) -> bool:
-    """Return whether the branch was completed. Others hold nothing: their snapshot may have expired meanwhile."""
-    return bool(SchemaStore(context.io, paths).ids())
 
 
 def _state(tag: Snapshot) -> _State:

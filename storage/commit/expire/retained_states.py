@@ -25,6 +25,7 @@ from tidelake.storage.commit.manifests.snapshot_files import base_list, delta_li
 from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.model.format import DEFAULT_BRANCH, CommitKind
 from tidelake.storage.model.paths import TablePaths
+from tidelake.storage.model.schema.schema_store import SchemaStore
 from tidelake.storage.model.snapshots.branches import branch_names
 from tidelake.storage.model.snapshots.change_history import ChangelogStore
 from tidelake.storage.model.snapshots.consumers import consumer_names, min_next_snapshot
@@ -55,6 +56,14 @@ class RetainedStates:
 def all_branches(io: FileIO, paths: TablePaths) -> list[str]:
     """Return all branches of a table, `main` first."""
     return [DEFAULT_BRANCH, *(name for name in branch_names(io, paths) if name != DEFAULT_BRANCH)]
+
+
+def is_whole(io: FileIO, paths: TablePaths) -> bool:
+    """Return whether the creation of a branch was completed. Others hold nothing: their snapshot may have expired.
+
+    paths: of the branch.
+    """
+    return bool(SchemaStore(io, paths).ids())
 
 
 def retained_states(io: FileIO, paths: TablePaths) -> RetainedStates:
