@@ -231,7 +231,9 @@ def branch_writer(lake: Lake, process: Process, io: FileIO) -> None:
 
 def _write(lake: Lake, process: Process, io: FileIO, user: str, table: str, audited: AuditedTable) -> None:
     random = lake.scheduler.random
-    progress = lake.writers.setdefault((user, table), [0, False])  # identifier, whether it is planned
+    # A new branch may have what the user committed to another one, by a fast-forward between: it goes on after that.
+    used = max((identifier for (other, _), (identifier, _) in lake.writers.items() if other == user), default=0)
+    progress = lake.writers.setdefault((user, table), [used, False])  # identifier, whether it is planned
     # A commit can be repeated until its snapshot expires.
     progress[1] = progress[1] and not audited.is_forgotten(user, progress[0])
     writer = catalog_of(lake, io).table(table).writer(commit_user=user)
