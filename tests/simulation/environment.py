@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -110,7 +111,7 @@ def installed(scheduler: Scheduler) -> Iterator[ThreadKit]:
         for name in _THREAD_NAMES:
             patches.setattr(env, name, getattr(kit, name))
         for name in [name for name in vars(Environment) if not name.startswith("_")]:
-            patches.setattr(env, name, getattr(environment, name))
+            patches.setattr(env, name, _in_this_thread(getattr(environment, name), getattr(env, name)))
         patches.setattr(threads, "_threads", threads._Threads.__new__(threads._Threads))
         threads._threads._make()
         patches.setattr(
@@ -129,6 +130,18 @@ def installed(scheduler: Scheduler) -> Iterator[ThreadKit]:
             yield kit
         finally:
             pa.set_cpu_count(cpus)
+
+
+def _in_this_thread(simulated: Callable[..., Any], real: Callable[..., Any]) -> Callable[..., Any]:
+    """The simulated function for the simulation, and the real one for other threads of this process: an earlier test may
+    have left some, such as the heartbeat of its spill folders.
+    """
+    thread_id = threading.get_ident()
+
+    def called(*args: Any, **named: Any) -> Any:
+        return (simulated if threading.get_ident() == thread_id else real)(*args, **named)
+
+    return called
 
 
 def _without_fork_hook(kind: Any) -> Callable[[], Any]:

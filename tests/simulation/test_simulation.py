@@ -5,13 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
 
+from tests.simulation.environment import installed
 from tests.simulation.failing_seeds import FAILED_ONCE
 from tests.simulation.lake import simulate
 from tests.simulation.planted_bugs import NOT_YET_SEEN, PLANTED, planted
+from tests.simulation.scheduler import Scheduler
 from tests.simulation.shrinker import shrunk
+from tidelake.storage.base import env
 
 OPERATIONS = 600
 PLANTED_OPERATIONS = 1_000
@@ -51,6 +56,29 @@ def test_a_seed_makes_the_same_trace_in_another_process(seeds: int, operations: 
 def test_a_seed_makes_the_same_trace_alone_and_after_another() -> None:
     """What the product has once in a process must not know of an earlier lake. Both spill rows."""
     assert _traces("1", range(15, 16), 1_000) == _traces("1", range(14, 16), 1_000)[1:]
+
+
+def test_a_thread_of_the_product_that_an_earlier_test_left_keeps_the_real_clock() -> None:
+    """As the heartbeat of a spill folder does: it would take part in a simulation that it does not belong to."""
+    begin, times_s, failures = threading.Event(), list[float](), list[BaseException]()
+
+    def left_behind() -> None:
+        begin.wait()
+        try:
+            env.sleep(0.001)
+            times_s.append(env.wall_s())
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=left_behind)
+    thread.start()
+    before_s = time.time()
+    scheduler = Scheduler(seed=1)
+    with installed(scheduler):
+        begin.set()
+        thread.join()
+    assert not failures
+    assert before_s <= times_s[0] <= time.time()
 
 
 def _traces(hash_seed: str, seeds: range, operations: int) -> list[str]:
