@@ -9,10 +9,11 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TextIO, cast
 
 from tidelake.cli.exits import UsageError
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 WAREHOUSE_VARIABLE: Final = "TIDELAKE_WAREHOUSE"
 TABLE_NAME: Final = "database.table, or 'database.table$branch_<name>'"
 
-Verbs = Any  # argparse has no public name for the type that add_subparsers returns
 Command = Callable[..., Any]
 """Runs a command: takes a CommandOutput and an option each. Returns an exit code, or None if all was done."""
 
@@ -40,11 +40,84 @@ class CatalogAddress:
         return open_catalog(self.warehouse, **dict(self.options))
 
 
+if TYPE_CHECKING:
+    _CommandsAction = argparse._SubParsersAction["ArgumentParser"]
+else:
+    _CommandsAction = argparse._SubParsersAction  # no generic type while a program runs, and no public name
+
+
+class Commands(_CommandsAction):
+    """The commands below the program, or below a noun. Help lists them by task."""
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self.of_task: dict[str, list[argparse.Action]] = {}  # what help shows of each command
+        self._task = "commands"
+
+    def begin(self, task: str) -> None:
+        """Begin the list of another task."""
+        self._task = task
+
+    def add_parser(self, name: str, **named: Any) -> ArgumentParser:
+        parser: ArgumentParser = super().add_parser(name, **named)
+        self.of_task.setdefault(self._task, []).append(self._choices_actions[-1])
+        return parser
+
+
 class ArgumentParser(argparse.ArgumentParser):
-    """A parser that names what a misspelt command, option or choice was meant to be, in the last line."""
+    """A parser whose help lists commands by task, in colours on a terminal. An error ends with what a misspelt command,
+    option or choice was meant to be.
+    """
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self.color = False  # Python 3.14 has colours of its own
+
+    def add_commands(self) -> Commands:
+        return cast(Commands, self.add_subparsers(title="commands", metavar="COMMAND", action=Commands))
+
+    def format_help(self) -> str:
+        formatter = self._get_formatter()
+        formatter.add_usage(self.usage, self._actions, self._mutually_exclusive_groups)
+        formatter.add_text(self.description)
+        # Commands come first: the options of a noun are not why one asks.
+        for group in sorted(self._action_groups, key=lambda group: not _commands_in(group)):
+            commands = _commands_in(group)
+            lists = commands[0].of_task if commands else {group.title: group._group_actions}
+            for title, actions in lists.items():
+                formatter.start_section(title)
+                formatter.add_text(group.description)
+                formatter.add_arguments(actions)
+                formatter.end_section()
+        formatter.add_text(self.epilog)
+        return formatter.format_help()
+
+    def print_help(self, file: Any = None) -> None:
+        """Print the help; on a terminal in colours, unless NO_COLOR is set."""
+        stream = sys.stdout if file is None else file
+        if stream.isatty():
+            _print_in_colours(self.format_help(), stream)
+        else:
+            super().print_help(stream)
 
     def error(self, message: str) -> NoReturn:
         super().error(message + _hint(message, self._option_string_actions))
+
+
+def _commands_in(group: argparse._ArgumentGroup) -> list[Commands]:
+    return [action for action in group._group_actions if isinstance(action, Commands)]
+
+
+def _print_in_colours(text: str, stream: TextIO) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    shown = Text(text.rstrip("\n"))
+    shown.highlight_regex(r"(?m)^(usage|[a-z][^\n:]*):", "bold")
+    shown.highlight_regex(r"(?<![\w-])--?[a-z][a-z-]*", "cyan")
+    shown.highlight_regex(r"(?m)^  (?P<cyan>[a-z][a-z-]*)(?=  |$)")  # a command
+    shown.highlight_regex(r"`[^`\n]+`", "cyan")
+    Console(file=stream, highlight=False).print(shown, soft_wrap=True)
 
 
 def _hint(message: str, options: Iterable[str]) -> str:
@@ -63,19 +136,20 @@ def _hint(message: str, options: Iterable[str]) -> str:
 # ---------------------------------------------------------------- nouns and verbs
 
 
-def noun(nouns: Verbs, name: str, summary: str) -> Verbs:
+def noun(nouns: Commands, name: str, summary: str) -> Commands:
     parser = nouns.add_parser(name, help=summary, description=_sentence(summary), allow_abbrev=False)
     parser.set_defaults(parser=parser)
-    return parser.add_subparsers(title="commands", metavar="COMMAND", required=False)
+    return parser.add_commands()
 
 
 def command(
-    verbs: Verbs,
+    verbs: Commands,
     name: str,
     function: Command,
     summary: str,
     details: str = "",
     *,
+    example: str,
     log_level: str = "warning",
     log_format: str = "auto",
     is_service: bool = False,
@@ -83,14 +157,17 @@ def command(
     """Add a verb with the options that every command has.
 
     function: runs the command; it gets the options as keyword arguments
+    example: a command line that does something useful, or a few lines of them
     log_level: default of --log-level
     log_format: default of --log-format
     is_service: the command runs until it is stopped, and as the only one in its process
     """
-    parser: argparse.ArgumentParser = verbs.add_parser(
+    examples = "".join(f"\n  {line}" for line in example.splitlines())
+    parser = verbs.add_parser(
         name,
         help=summary,
         description=_sentence(summary) + (f"\n\n{details}" if details else ""),
+        epilog=f"example:{examples}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
@@ -109,17 +186,17 @@ def command(
 
 
 def table_command(
-    verbs: Verbs, name: str, function: Command, summary: str, details: str = ""
+    verbs: Commands, name: str, function: Command, summary: str, details: str = "", *, example: str
 ) -> argparse.ArgumentParser:
     """Add a verb whose first argument is a table."""
-    parser = command(verbs, name, function, summary, details)
+    parser = command(verbs, name, function, summary, details, example=example)
     parser.add_argument("name", metavar="NAME", help=TABLE_NAME)
     add_warehouse(parser)
     return parser
 
 
 def _sentence(summary: str) -> str:
-    return summary[0].upper() + summary[1:] + "."
+    return summary[0].upper() + summary[1:] + ("" if summary.endswith("…") else ".")
 
 
 # ---------------------------------------------------------------- options of several commands

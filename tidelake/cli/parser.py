@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tidelake.cli.arguments import ArgumentParser, CatalogAddress, Command, Verbs, command, noun
+from tidelake.cli.arguments import ArgumentParser, CatalogAddress, Command, Commands, command, noun
 from tidelake.cli.output import CommandOutput
 
 PROGRAM: Final = "tidelake"
@@ -43,28 +43,31 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action=_PrintVersion, nargs=0, help="show the version and exit")
     parser.set_defaults(parser=parser)
-    nouns = parser.add_subparsers(title="commands", metavar="COMMAND")
+    nouns = parser.add_commands()
 
-    def add_noun(name: str, summary: str, add_verbs: Callable[[Verbs], None]) -> None:
+    def add_noun(name: str, summary: str, add_verbs: Callable[[Commands], None]) -> None:
         verbs = noun(nouns, name, summary)
         if only in (None, name):
             add_verbs(verbs)
 
+    nouns.begin("begin")
     _add_demo(nouns)
+    _add_help(nouns)
+    _add_completion(nouns)
+    nouns.begin("from a stream into tables")
     _add_init(nouns)
     _add_doctor(nouns)
     add_noun("ingest", "run a pipeline on this machine, from Kafka or a folder into tables", _add_ingest)
     add_noun("dead-letters", "dead letters: list, show, replay", _add_dead_letters)
     _add_sync(nouns)
     add_noun("spark", "run a pipeline on Spark Structured Streaming, or call procedures", _add_spark)
-    _add_sql(nouns)
-    _add_completion(nouns)
-    add_noun("database", "databases: list, create, drop, migrate", _add_database)
-    add_noun("catalog", "catalog entries: repair", _add_catalog)
+    nouns.begin("work with tables")
     add_noun("table", "tables: create, alter, read, follow, compact, expire, …", _add_table)
-    add_noun("serve", "serve a warehouse to other clients: rest", _add_serve)
+    _add_sql(nouns)
+    add_noun("database", "databases: list, create, drop, migrate", _add_database)
     add_noun("view", "views of a catalog: list, show, create, rename, drop", _add_view)
-    _add_help(nouns)
+    add_noun("catalog", "catalog entries: repair", _add_catalog)
+    add_noun("serve", "serve a warehouse to other clients: rest", _add_serve)
     return parser
 
 
@@ -83,25 +86,25 @@ def command_words() -> set[tuple[str, ...]]:
     return found
 
 
-def _add_demo(nouns: Verbs) -> None:
+def _add_demo(nouns: Commands) -> None:
     from tidelake.cli.commands import demo
 
     demo.add_demo(nouns)
 
 
-def _add_init(nouns: Verbs) -> None:
+def _add_init(nouns: Commands) -> None:
     from tidelake.cli.commands import init
 
     init.add_init(nouns)
 
 
-def _add_doctor(nouns: Verbs) -> None:
+def _add_doctor(nouns: Commands) -> None:
     from tidelake.cli.commands import doctor
 
     doctor.add_doctor(nouns)
 
 
-def _add_ingest(verbs: Verbs) -> None:
+def _add_ingest(verbs: Commands) -> None:
     from tidelake.cli.commands import ingest_plan, ingest_reload, ingest_run, ingest_status, ingest_tables
 
     ingest_run.add_run(verbs)
@@ -112,45 +115,45 @@ def _add_ingest(verbs: Verbs) -> None:
     ingest_reload.add_reload(verbs)
 
 
-def _add_dead_letters(verbs: Verbs) -> None:
+def _add_dead_letters(verbs: Commands) -> None:
     from tidelake.cli.commands import dead_letters
 
     dead_letters.add_dead_letters(verbs)
 
 
-def _add_sync(nouns: Verbs) -> None:
+def _add_sync(nouns: Commands) -> None:
     from tidelake.cli.commands import sync
 
     sync.add_sync_table(nouns)
     sync.add_sync_database(nouns)
 
 
-def _add_sql(nouns: Verbs) -> None:
+def _add_sql(nouns: Commands) -> None:
     from tidelake.cli.commands import sql
 
     sql.add_sql(nouns)
 
 
-def _add_spark(verbs: Verbs) -> None:
+def _add_spark(verbs: Commands) -> None:
     from tidelake.cli.commands import spark
 
     spark.add_spark(verbs)
 
 
-def _add_database(verbs: Verbs) -> None:
+def _add_database(verbs: Commands) -> None:
     from tidelake.cli.commands import databases, migrating
 
     databases.add_database(verbs)
     migrating.add_migrate_database(verbs)
 
 
-def _add_catalog(verbs: Verbs) -> None:
+def _add_catalog(verbs: Commands) -> None:
     from tidelake.cli.commands import databases
 
     databases.add_catalog(verbs)
 
 
-def _add_table(verbs: Verbs) -> None:
+def _add_table(verbs: Commands) -> None:
     from tidelake.cli.commands import (
         alter,
         bootstrapping,
@@ -171,63 +174,70 @@ def _add_table(verbs: Verbs) -> None:
         verify,
     )
 
-    for add in (
-        tables.add_create,
-        alter.add_alter,
-        bootstrapping.add_bootstrap,
-        tables.add_rename,
-        tables.add_clone,
-        migrating.add_migrate,
-        rewriting.add_rescale,
-        rewriting.add_rewrite,
-        refresh.add_refresh,
-        tables.add_list,
-        tables.add_show,
-        tables.add_snapshots,
-        latency.add_latency,
-        compact.add_compact,
-        rewriting.add_rewrite_file_index,
-        tables.add_truncate,
-        row_changes.add_row_changes,
-        tables.add_drop,
-        reading.add_scan,
-        reading.add_changes,
-        reading.add_follow,
-        expiry.add_expire,
-        verify.add_verify,
-        explain.add_explain,
-        consumers.add_consumers,
-        history.add_tags,
-        history.add_branches,
-        history.add_rollback,
-        expiry.add_orphans,
-        partitions.add_expire_partitions,
-        partitions.add_mark_done,
-        tables.add_analyze,
-        repairs.add_iceberg,
-        repairs.add_remove_missing_files,
-        repairs.add_remove_missing_manifests,
-        repairs.add_purge,
-    ):
-        add(verbs)
+    for task, adders in {
+        "create and change tables": (
+            tables.add_create,
+            alter.add_alter,
+            tables.add_rename,
+            tables.add_clone,
+            migrating.add_migrate,
+            rewriting.add_rescale,
+            rewriting.add_rewrite,
+            tables.add_drop,
+        ),
+        "look at tables": (
+            tables.add_list,
+            tables.add_show,
+            tables.add_snapshots,
+            latency.add_latency,
+            explain.add_explain,
+        ),
+        "read rows": (reading.add_scan, reading.add_changes, reading.add_follow),
+        "write rows": (
+            bootstrapping.add_bootstrap,
+            row_changes.add_row_changes,
+            tables.add_truncate,
+            refresh.add_refresh,
+        ),
+        "keep tables fast and small": (
+            compact.add_compact,
+            expiry.add_expire,
+            expiry.add_orphans,
+            partitions.add_expire_partitions,
+            partitions.add_mark_done,
+            rewriting.add_rewrite_file_index,
+            tables.add_analyze,
+        ),
+        "history": (history.add_tags, history.add_branches, history.add_rollback, consumers.add_consumers),
+        "check and repair": (
+            verify.add_verify,
+            repairs.add_iceberg,
+            repairs.add_remove_missing_files,
+            repairs.add_remove_missing_manifests,
+            repairs.add_purge,
+        ),
+    }.items():
+        verbs.begin(task)
+        for add in adders:
+            add(verbs)
 
 
-def _add_view(verbs: Verbs) -> None:
+def _add_view(verbs: Commands) -> None:
     from tidelake.cli.commands import views
 
     views.add_view(verbs)
 
 
-def _add_serve(verbs: Verbs) -> None:
+def _add_serve(verbs: Commands) -> None:
     from tidelake.cli.commands import serve
 
     serve.add_rest(verbs)
 
 
-def _add_help(nouns: Verbs) -> None:
-    from tidelake.cli.commands.help import DETAILS, SUMMARY
+def _add_help(nouns: Commands) -> None:
+    from tidelake.cli.commands.help import DETAILS, EXAMPLES, SUMMARY
 
-    parser = command(nouns, "help", show_help, SUMMARY, DETAILS)
+    parser = command(nouns, "help", show_help, SUMMARY, DETAILS, example=EXAMPLES)
     words = "a page, page#section, the code of an error or a command"
     parser.add_argument("words", nargs="*", metavar="WORD", help=words)
 
@@ -239,13 +249,14 @@ def show_help(out: CommandOutput, *, words: Sequence[str]) -> None:
         build_parser(only=words[0]).parse_args([*words, "--help"])
 
 
-def _add_completion(nouns: Verbs) -> None:
+def _add_completion(nouns: Commands) -> None:
     parser = command(
         nouns,
         "completion",
         completion,
         "print a script that completes commands and options in a shell",
         "bash: write it to ~/.local/share/bash-completion/completions/tidelake",
+        example="tidelake completion bash > ~/.local/share/bash-completion/completions/tidelake",
     )
     parser.add_argument("shell", choices=("bash", "zsh", "tcsh"))
 

@@ -6,6 +6,8 @@ import argparse
 import dataclasses
 import inspect
 import json
+import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -59,6 +61,36 @@ def test_every_command_has_json_and_a_description(words: tuple[str, ...]) -> Non
     text = COMMANDS[words].format_help()
     assert "--json" in text
     assert COMMANDS[words].description
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_every_command_ends_its_help_with_an_example_that_is_a_command_line_of_it(words: tuple[str, ...]) -> None:
+    _, _, examples = COMMANDS[words].format_help().partition("\nexample:\n")
+    lines = examples.replace("\\\n", "").splitlines()
+    assert lines
+    for line in lines:
+        program, *arguments = shlex.split(line)
+        if ">" in arguments:  # into a file
+            arguments = arguments[: arguments.index(">")]
+        assert (program, *arguments[: len(words)]) == ("tidelake", *words)
+        assert parse(arguments).command is COMMANDS[words].get_default("command")
+
+
+def test_help_lists_the_commands_by_task_before_the_options(call: Call) -> None:
+    shown = call("table", "--help").out
+    titles = re.findall(r"^(\S.*):$", shown, re.MULTILINE)
+    assert titles == [
+        "create and change tables",
+        "look at tables",
+        "read rows",
+        "write rows",
+        "keep tables fast and small",
+        "history",
+        "check and repair",
+        "options",
+    ]
+    read_rows = shown.partition("read rows:\n")[2].partition("\n\n")[0]
+    assert re.findall(r"^  (\S+)", read_rows, re.MULTILINE) == ["scan", "changes", "follow"]
 
 
 def imported_by_help(*arguments: str) -> set[str]:

@@ -86,10 +86,14 @@ def named_in(texts: Iterator[str]) -> set[str]:
 def all_texts() -> Iterator[tuple[str, str]]:
     """Each text with its place."""
     for path in SOURCES:
-        yield from ((str(path.relative_to(ROOT)), text) for text in messages(path))
+        yield from ((str(path.relative_to(ROOT)), continued(text)) for text in messages(path))
     for path in TEXTS:
-        continued = re.sub(r" ?\\\n\s*", " ", path.read_text(encoding="utf-8"))
-        yield str(path.relative_to(ROOT)), continued
+        yield str(path.relative_to(ROOT)), continued(path.read_text(encoding="utf-8"))
+
+
+def continued(text: str) -> str:
+    """The text with lines that a backslash continues as one."""
+    return re.sub(r" ?\\\n\s*", " ", text)
 
 
 ALL: Final = frozenset(f"tidelake {noun} {LEFT_OPEN}" for noun in NOUNS.split("|"))  # a noun's commands together
@@ -101,6 +105,7 @@ NAMED: Final = sorted(
 def filled_in(text: str) -> list[str]:
     """The arguments, with something in place of what is left open; options in brackets are given."""
     words = shlex.split(re.sub(r"[\[\]]", " ", text), comments=True)[1:]
+    words = words[: words.index(">")] if ">" in words else words
     length = next((n for n in (1, 3) if tuple(words[:n]) in COMMANDS), 2)
     verb, words = words[:length], words[length:]
     noun = verb[0]

@@ -59,6 +59,16 @@ def warehouse(tmp_path: Path) -> Path:
     return tmp_path / "lake"
 
 
+def test_help_has_colours_on_a_terminal_and_the_same_words() -> None:
+    plain = with_output_elsewhere("table", "--help")[2]
+    code, shown = on_a_terminal("table", "--help")
+    assert code == 0
+    assert "\x1b[1mread rows:\x1b[0m" in shown
+    assert "  \x1b[36mscan\x1b[0m" in shown
+    assert re.sub(r"\x1b\[[\d;]*m", "", shown).replace("\r\n", "\n") == plain
+    assert on_a_terminal("table", "--help", NO_COLOR="1")[1].count("\x1b[3") == 0
+
+
 @pytest.mark.interop
 def test_colours_are_used_only_on_suitable_terminals(warehouse: Path) -> None:
     code, shown = on_a_terminal("table", "show", "shop.orders", "-w", warehouse)

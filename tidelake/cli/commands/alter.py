@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tidelake.cli.arguments import CatalogAddress, Verbs, table_command
+from tidelake.cli.arguments import CatalogAddress, Commands, table_command
 from tidelake.cli.exits import UsageError
 from tidelake.cli.output import CommandOutput
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tidelake.table import Table
 
 
-def add_alter(verbs: Verbs) -> None:
+def add_alter(verbs: Commands) -> None:
     parser = table_command(
         verbs,
         "alter",
@@ -27,6 +27,7 @@ def add_alter(verbs: Verbs) -> None:
         "the new schema, older snapshots with their own. A nested field is named by its path: address.city for a ROW,\n"
         "items.element.price in an ARRAY, sizes.value for a MAP. Put names with other characters than letters, digits\n"
         "and _ in `backquotes`.",
+        example="tidelake table alter shop.orders -w lake --add-column 'note STRING' --set write-only=true",
     )
     parser.set_defaults(changes=[])
     changes = parser.add_argument_group("changes")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tidelake.cli.arguments import CatalogAddress, Verbs, table_command
+from tidelake.cli.arguments import CatalogAddress, Commands, table_command
 from tidelake.cli.output import CommandOutput
 from tidelake.errors import BadInput
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _BATCH_ROWS: Final = 65_536
 
 
-def add_bootstrap(verbs: Verbs) -> None:
+def add_bootstrap(verbs: Commands) -> None:
     parser = table_command(
         verbs,
         "bootstrap",
@@ -26,6 +26,7 @@ def add_bootstrap(verbs: Verbs) -> None:
         "write a dump into an empty table with a primary key, in one snapshot",
         "Rows are sorted, on disk as far as they exceed write-buffer-size, and written once, to the highest\n"
         'level, without compaction. Columns are matched by name. In CSV, an empty field is null, "" an empty text.',
+        example="tidelake table bootstrap shop.orders -w lake --from dump/*.parquet",
     )
     parser.add_argument(
         "--from",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from tidelake.cli.arguments import TABLE_NAME, CatalogAddress, Verbs, add_warehouse, command, names
+from tidelake.cli.arguments import TABLE_NAME, CatalogAddress, Commands, add_warehouse, command, names
 from tidelake.cli.exits import ExitCode, UsageError
 from tidelake.cli.formatting import partition_text, size_text
 from tidelake.cli.output import CommandOutput
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _BUCKETS_SHOWN: Final = 20
 
 
-def add_compact(verbs: Verbs) -> None:
+def add_compact(verbs: Commands) -> None:
     parser = command(
         verbs,
         "compact",
@@ -32,6 +32,7 @@ def add_compact(verbs: Verbs) -> None:
         "Compacts what is due, or everything with --full. Writers can continue. With --watch it is the compaction\n"
         "job of tables whose writers have write-only = true. SIGTERM or Ctrl-C commits what is being rewritten, then\n"
         "ends; a second one ends at once. Nothing is lost either way.",
+        example="tidelake table compact shop.orders -w lake --full",
     )
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("name", metavar="NAME", nargs="?", help=TABLE_NAME)

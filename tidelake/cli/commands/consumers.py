@@ -4,20 +4,38 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from tidelake.cli.arguments import CatalogAddress, Verbs, noun, positive, table_command
+from tidelake.cli.arguments import CatalogAddress, Commands, noun, positive, table_command
 from tidelake.cli.formatting import printable
 from tidelake.cli.output import CommandOutput
 
 
-def add_consumers(verbs: Verbs) -> None:
+def add_consumers(verbs: Commands) -> None:
     consumers = noun(
         verbs, "consumers", "consumers of a table: list, reset, delete. Expiry keeps the snapshots they still need"
     )
-    table_command(consumers, "list", list_, "list consumers and their next snapshot")
-    resetting = table_command(consumers, "reset", reset, "reset a consumer to another snapshot; stop its readers first")
+    table_command(
+        consumers,
+        "list",
+        list_,
+        "list consumers and their next snapshot",
+        example="tidelake table consumers list shop.orders -w lake",
+    )
+    resetting = table_command(
+        consumers,
+        "reset",
+        reset,
+        "reset a consumer to another snapshot; stop its readers first",
+        example="tidelake table consumers reset shop.orders search --to 42 -w lake",
+    )
     resetting.add_argument("consumer", metavar="CONSUMER")
     resetting.add_argument("--to", type=positive, required=True, metavar="ID", help="snapshot to read next")
-    deleting = table_command(consumers, "delete", delete, "delete a consumer. Its snapshots can then expire")
+    deleting = table_command(
+        consumers,
+        "delete",
+        delete,
+        "delete a consumer. Its snapshots can then expire",
+        example="tidelake table consumers delete shop.orders search -w lake",
+    )
     deleting.add_argument("consumer", metavar="CONSUMER")
 
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from tidelake.cli.arguments import CatalogAddress, Verbs, add_warehouse, command
+from tidelake.cli.arguments import CatalogAddress, Commands, add_warehouse, command
 from tidelake.cli.exits import CommandRefused
 from tidelake.cli.output import CommandOutput
 
 
-def add_database(verbs: Verbs) -> None:
-    listing = command(verbs, "list", list_, "list databases")
+def add_database(verbs: Commands) -> None:
+    listing = command(verbs, "list", list_, "list databases", example="tidelake database list -w lake")
     add_warehouse(listing)
-    making = command(verbs, "create", create, "create a database")
+    making = command(
+        verbs, "create", create, "create a database", example="tidelake database create shop -w lake --if-not-exists"
+    )
     making.add_argument("name", metavar="NAME")
     making.add_argument("--if-not-exists", action="store_true", help="no error if it exists")
     add_warehouse(making)
-    dropping = command(verbs, "drop", drop, "drop an empty database")
+    dropping = command(
+        verbs, "drop", drop, "drop an empty database", example="tidelake database drop shop -w lake --cascade"
+    )
     dropping.add_argument("name", metavar="NAME")
     dropping.add_argument("--cascade", action="store_true", help="also drop all its tables, with their rows")
     dropping.add_argument("--yes", action="store_true", help="confirm --cascade")
@@ -42,8 +46,14 @@ def drop(out: CommandOutput, *, name: str, catalog: CatalogAddress, cascade: boo
     out.done({"dropped": name}, f"dropped database {name}")
 
 
-def add_catalog(verbs: Verbs) -> None:
-    parser = command(verbs, "repair", repair, "update catalog entries (jdbc, hive) from the files in the warehouse")
+def add_catalog(verbs: Commands) -> None:
+    parser = command(
+        verbs,
+        "repair",
+        repair,
+        "update catalog entries (jdbc, hive) from the files in the warehouse",
+        example="tidelake catalog repair shop.orders -w lake --catalog-option metastore=jdbc",
+    )
     parser.add_argument("name", metavar="NAME", nargs="?", help="a database or a table; default: the whole warehouse")
     add_warehouse(parser)
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tidelake.cli.arguments import Verbs, add_config, add_dry_run, command, positive
+from tidelake.cli.arguments import Commands, add_config, add_dry_run, command, positive
 from tidelake.cli.output import CommandOutput
 from tidelake.errors import BadInput
 
@@ -32,15 +32,28 @@ _TIMES = ("timestamp", "failed_at", "replayed_at")
 _VALUE_SHOWN = 4_000  # characters shown to people
 
 
-def add_dead_letters(verbs: Verbs) -> None:
-    listing = command(verbs, "list", list_, "list dead letters with their errors")
-    showing = command(verbs, "show", show, "list them with key, value and headers")
+def add_dead_letters(verbs: Commands) -> None:
+    listing = command(
+        verbs,
+        "list",
+        list_,
+        "list dead letters with their errors",
+        example="tidelake dead-letters list shop.yaml --where \"topic = 'shop.orders'\" --limit 20",
+    )
+    showing = command(
+        verbs,
+        "show",
+        show,
+        "list them with key, value and headers",
+        example="tidelake dead-letters show shop.yaml --limit 1",
+    )
     replaying = command(
         verbs,
         "replay",
         replay,
         "decode them again and write their rows",
         "Rows are written exactly once. A row that changed since keeps its newer values. Stop the pipeline first.",
+        example="tidelake dead-letters replay shop.yaml --dry-run",
     )
     for parser in (listing, showing, replaying):
         add_config(parser)

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from tidelake.cli.arguments import Verbs, command, positive
+from tidelake.cli.arguments import Commands, command, positive
 from tidelake.cli.exits import ExitCode
 from tidelake.cli.formatting import size_text
 from tidelake.cli.output import CommandOutput
@@ -22,9 +22,11 @@ _PYPAIMON: Final = (
 )
 
 
-def add_demo(nouns: Verbs) -> None:
+def add_demo(nouns: Commands) -> None:
     summary = "run a demo: a shop's changes become tables, compared with the shop at the end"
-    parser = command(nouns, "demo", demo, summary, log_format="text")  # its output is for people, also in a file
+    parser = command(
+        nouns, "demo", demo, summary, log_format="text", example="tidelake demo --directory shop --records 20000"
+    )  # its output is for people, also in a file
     parser.add_argument(
         "--engine",
         choices=("auto", "spark", "asyncio"),

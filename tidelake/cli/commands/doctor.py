@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from tidelake.cli.arguments import Verbs, add_config, command
+from tidelake.cli.arguments import Commands, add_config, command
 from tidelake.cli.exits import ExitCode, UsageError
 from tidelake.cli.output import CommandOutput
 from tidelake.storage.base import env
@@ -15,7 +15,7 @@ from tidelake.storage.base import env
 _MARKS: Final = {"ok": "✓", "warning": "⚠", "failed": "✗"}
 
 
-def add_doctor(nouns: Verbs) -> None:
+def add_doctor(nouns: Commands) -> None:
     parser = command(
         nouns,
         "doctor",
@@ -26,6 +26,7 @@ def add_doctor(nouns: Verbs) -> None:
         "With --chaos the pipeline also runs on a scratch warehouse, with the newest records of its source: once\n"
         "undisturbed, once with kills, take-overs, compactions and lost answers of the store. Both must end with the\n"
         "same rows.",
+        example="tidelake doctor shop.yaml --chaos --minutes 5",
         log_level="error",  # a finding says the same
     )
     add_config(parser)

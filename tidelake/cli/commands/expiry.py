@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
-from tidelake.cli.arguments import CatalogAddress, Verbs, add_dry_run, duration_ms, positive, table_command
+from tidelake.cli.arguments import CatalogAddress, Commands, add_dry_run, duration_ms, positive, table_command
 from tidelake.cli.output import CommandOutput
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _PATHS_SHOWN: Final = 20
 
 
-def add_expire(verbs: Verbs) -> None:
+def add_expire(verbs: Commands) -> None:
     parser = table_command(
         verbs,
         "expire",
@@ -24,6 +24,7 @@ def add_expire(verbs: Verbs) -> None:
         "expire old snapshots, and delete the files that only they reference",
         "Keeps what the arguments or the table's options say (snapshot.num-retained.*, snapshot.time-retained), what\n"
         "consumers still have to read, tags, and the newest snapshot. Writers can continue.",
+        example="tidelake table expire shop.orders -w lake --retain-time '1 d' --dry-run",
     )
     parser.add_argument("--retain-min", type=positive, metavar="N", help="keep at least this many of the newest")
     parser.add_argument("--retain-max", type=positive, metavar="N", help="keep at most this many")
@@ -114,13 +115,14 @@ def _show_expirable(
     _print_blocking_consumers(out, table.name, catalog, holders)
 
 
-def add_orphans(verbs: Verbs) -> None:
+def add_orphans(verbs: Commands) -> None:
     parser = table_command(
         verbs,
         "orphans",
         orphans,
         "delete files that no snapshot, tag or branch references",
         "They are left by crashes, failed commits, rollbacks and deleted branches. Writers can continue.",
+        example="tidelake table orphans shop.orders -w lake --older-than '2 d' --dry-run",
     )
     parser.add_argument(
         "--older-than",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tidelake.cli.arguments import CatalogAddress, Verbs, pair, positive, table_command
+from tidelake.cli.arguments import CatalogAddress, Commands, pair, positive, table_command
 from tidelake.cli.exits import UsageError
 from tidelake.cli.output import CommandOutput
 from tidelake.errors import BadInput
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tidelake.storage.model.schema.table_schema import TableSchema
 
 
-def add_explain(verbs: Verbs) -> None:
+def add_explain(verbs: Commands) -> None:
     parser = table_command(
         verbs,
         "explain",
@@ -22,6 +22,7 @@ def add_explain(verbs: Verbs) -> None:
         "show all versions of a row: where they came from, and which one is read",
         "For each version that a file still holds: snapshot, file, level, kind, sequence number and source offsets.\n"
         "Also shows the row's changes in the changelog, and which versions a read merges.",
+        example="tidelake table explain shop.orders -w lake --key id=17",
     )
     parser.add_argument(
         "--key",

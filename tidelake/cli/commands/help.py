@@ -13,11 +13,8 @@ from tidelake.errors import BadInput
 
 SUMMARY: Final = "show a page of the documentation, what an error means, or the options of a command"
 DETAILS: Final = """\
-Without a word it lists the pages. They come with the package: no network is needed.
-
-  tidelake help PositionRefused
-  tidelake help runbook#lag-grows
-  tidelake help table explain"""
+Without a word it lists the pages. They come with the package: no network is needed."""
+EXAMPLES: Final = "tidelake help PositionRefused\ntidelake help runbook#lag-grows\ntidelake help table explain"
 
 
 def show(out: CommandOutput, words: Sequence[str], command_words: Callable[[], set[tuple[str, ...]]]) -> bool:

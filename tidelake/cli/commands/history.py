@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from datetime import datetime, timedelta
 
-from tidelake.cli.arguments import CatalogAddress, Verbs, add_dry_run, duration_ms, noun, positive, table_command
+from tidelake.cli.arguments import CatalogAddress, Commands, add_dry_run, duration_ms, noun, positive, table_command
 from tidelake.cli.exits import UsageError
 from tidelake.cli.output import CommandOutput
 from tidelake.errors import BadInput
@@ -13,25 +13,49 @@ from tidelake.errors import BadInput
 # ---------------------------------------------------------------- tags
 
 
-def add_tags(verbs: Verbs) -> None:
+def add_tags(verbs: Commands) -> None:
     tags = noun(verbs, "tag", "tags: named snapshots that do not expire")
-    for verb, function, summary in (
-        ("create", create_tag, "create a tag of a snapshot"),
-        ("replace", replace_tag, "move a tag to another snapshot"),
-    ):
-        parser = table_command(tags, verb, function, summary)
+    create = table_command(
+        tags,
+        "create",
+        create_tag,
+        "create a tag of a snapshot",
+        example="tidelake table tag create shop.orders 2026-05 -w lake --retain '365 d'",
+    )
+    replace = table_command(
+        tags,
+        "replace",
+        replace_tag,
+        "move a tag to another snapshot",
+        example="tidelake table tag replace shop.orders stable -w lake --snapshot 42",
+    )
+    for parser in (create, replace):
         parser.add_argument("tag", metavar="TAG")
         parser.add_argument("--snapshot", type=positive, metavar="ID", help="default: the latest")
         parser.add_argument(
             "--retain", metavar="DURATION", help="`tag expire` deletes it after this time; default: never"
         )
-    rename = table_command(tags, "rename", rename_tag, "rename a tag")
+    rename = table_command(
+        tags, "rename", rename_tag, "rename a tag", example="tidelake table tag rename shop.orders may 2026-05 -w lake"
+    )
     rename.add_argument("tag", metavar="TAG")
     rename.add_argument("new_name", metavar="NEW")
-    delete = table_command(tags, "delete", delete_tag, "delete a tag and the files that only it references")
+    delete = table_command(
+        tags,
+        "delete",
+        delete_tag,
+        "delete a tag and the files that only it references",
+        example="tidelake table tag delete shop.orders 2026-05 -w lake --dry-run",
+    )
     delete.add_argument("tag", metavar="TAG")
     add_dry_run(delete)
-    expire = table_command(tags, "expire", expire_tags, "delete tags whose retention has ended")
+    expire = table_command(
+        tags,
+        "expire",
+        expire_tags,
+        "delete tags whose retention has ended",
+        example="tidelake table tag expire shop.orders -w lake --dry-run",
+    )
     expire.add_argument(
         "--older-than", metavar="TIME", help="also delete tags without retention that are older than TIME"
     )
@@ -87,17 +111,35 @@ def _retention(text: str | None) -> timedelta | None:
 # ---------------------------------------------------------------- branches
 
 
-def add_branches(verbs: Verbs) -> None:
+def add_branches(verbs: Commands) -> None:
     branches = noun(verbs, "branch", "branches of a table")
-    create = table_command(branches, "create", create_branch, "create a branch from a tag or a snapshot, or empty")
+    create = table_command(
+        branches,
+        "create",
+        create_branch,
+        "create a branch from a tag or a snapshot, or empty",
+        example="tidelake table branch create shop.orders test -w lake --tag 2026-05",
+    )
     create.add_argument("branch", metavar="BRANCH")
     first = create.add_mutually_exclusive_group()
     first.add_argument("--tag", metavar="NAME")
     first.add_argument("--snapshot", type=positive, metavar="ID")
-    delete = table_command(branches, "delete", delete_branch, "delete a branch, its snapshots and tags")
+    delete = table_command(
+        branches,
+        "delete",
+        delete_branch,
+        "delete a branch, its snapshots and tags",
+        example="tidelake table branch delete shop.orders test -w lake --dry-run",
+    )
     delete.add_argument("branch", metavar="BRANCH")
     add_dry_run(delete)
-    rename = table_command(branches, "rename", rename_branch, "rename a branch")
+    rename = table_command(
+        branches,
+        "rename",
+        rename_branch,
+        "rename a branch",
+        example="tidelake table branch rename shop.orders test staging -w lake",
+    )
     rename.add_argument("branch", metavar="BRANCH")
     rename.add_argument("new_name", metavar="NEW")
     forward = table_command(
@@ -106,6 +148,7 @@ def add_branches(verbs: Verbs) -> None:
         fast_forward,
         "replace the main branch by this branch",
         "Snapshots after the branch's start are replaced. Stop writers first. If interrupted, call it again.",
+        example="tidelake table branch fast-forward shop.orders test -w lake",
     )
     forward.add_argument("branch", metavar="BRANCH")
     merge = table_command(
@@ -114,6 +157,7 @@ def add_branches(verbs: Verbs) -> None:
         merge_branch,
         "append the rows added since the branch was created",
         "Append tables only. Both sides may only have appended rows. Files are shared, not copied.",
+        example="tidelake table branch merge shop.events backfill -w lake",
     )
     merge.add_argument("branch", metavar="BRANCH", help="the branch to merge; `main` to update a branch")
 
@@ -158,7 +202,7 @@ def merge_branch(out: CommandOutput, *, name: str, catalog: CatalogAddress, bran
 # ---------------------------------------------------------------- rollback
 
 
-def add_rollback(verbs: Verbs) -> None:
+def add_rollback(verbs: Commands) -> None:
     parser = table_command(
         verbs,
         "rollback",
@@ -166,6 +210,7 @@ def add_rollback(verbs: Verbs) -> None:
         "roll a table back to an older snapshot",
         "Deletes later snapshots, changelogs and tags. Their files become orphans. Stop writers and readers first:\n"
         "snapshot ids are reused.",
+        example="tidelake table rollback shop.orders -w lake --as-of 2026-05-01T12:00:00Z --dry-run",
     )
     to = parser.add_mutually_exclusive_group(required=True)
     to.add_argument("--snapshot", type=positive, metavar="ID")

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tidelake.cli.arguments import Verbs, add_config, command
+from tidelake.cli.arguments import Commands, add_config, command
 from tidelake.cli.commands.ingest_run import add_recovery_flags, run_command
 from tidelake.cli.formatting import offsets_by_topic, size_text
 from tidelake.cli.output import CommandOutput
@@ -22,8 +22,14 @@ if TYPE_CHECKING:
 _PARTITIONS_SHOWN = 8  # of each table
 
 
-def add_plan(verbs: Verbs) -> None:
-    parser = command(verbs, "plan", plan, "show what `run` would do: source, tables, positions. Writes nothing")
+def add_plan(verbs: Commands) -> None:
+    parser = command(
+        verbs,
+        "plan",
+        plan,
+        "show what `run` would do: source, tables, positions. Writes nothing",
+        example="tidelake ingest plan shop.yaml --details",
+    )
     add_config(parser)
     parser.add_argument("--details", action="store_true", help="list all topics and partitions of each table")
     parser.add_argument(
@@ -36,13 +42,14 @@ def add_plan(verbs: Verbs) -> None:
     add_recovery_flags(parser)
 
 
-def add_schema(verbs: Verbs) -> None:
+def add_schema(verbs: Commands) -> None:
     command(
         verbs,
         "schema",
         schema,
         "print the JSON schema of a configuration, for editors",
         "An editor with a YAML language server then completes settings, explains them, and marks misspelt ones.",
+        example="tidelake ingest schema > tidelake.schema.json",
     )
 
 

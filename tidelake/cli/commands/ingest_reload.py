@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tidelake.cli.arguments import Verbs, add_config, command
+from tidelake.cli.arguments import Commands, add_config, command
 from tidelake.cli.output import CommandOutput
 from tidelake.errors import BadInput, ReloadRefused, TidelakeError
 from tidelake.storage.base import env
@@ -18,7 +18,7 @@ _LOOK_S: Final = 0.2  # between two looks for the answer
 _TIMEOUT_S: Final = 120
 
 
-def add_reload(verbs: Verbs) -> None:
+def add_reload(verbs: Commands) -> None:
     parser = command(
         verbs,
         "reload",
@@ -27,6 +27,7 @@ def add_reload(verbs: Verbs) -> None:
         "The process reads its own file again within 5 s, and takes all changes after its next checkpoint, or none.\n"
         "Tables may be added, removed and changed; the positions of the others stay as they are. Exit code 3: a\n"
         "setting needs a restart. Exit code 1: the file is invalid, or no process answers.",
+        example="tidelake ingest reload shop.yaml",
     )
     add_config(parser)
     parser.add_argument(

@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tidelake.cli.arguments import Verbs, add_config, command
+from tidelake.cli.arguments import Commands, add_config, command
 from tidelake.cli.formatting import size_text
 from tidelake.cli.output import CommandOutput
 from tidelake.errors import BadInput, TidelakeError
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _RATE_SECONDS = 5.0  # the time span of the current rate
 
 
-def add_run(verbs: Verbs) -> None:
+def add_run(verbs: Commands) -> None:
     parser = command(
         verbs,
         "run",
@@ -39,6 +39,7 @@ def add_run(verbs: Verbs) -> None:
         "SIGHUP takes a changed configuration, as `tidelake ingest reload` does.",
         log_level="info",
         is_service=True,
+        example="tidelake ingest run shop.yaml --until latest",
     )
     add_config(parser)
     bounds = parser.add_mutually_exclusive_group()

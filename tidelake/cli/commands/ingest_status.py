@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tidelake.cli.arguments import Verbs, add_config, command
+from tidelake.cli.arguments import Commands, add_config, command
 from tidelake.cli.exits import ExitCode
 from tidelake.cli.formatting import age_text, size_text
 from tidelake.cli.output import CommandOutput
@@ -25,9 +25,9 @@ _REFRESH_INTERVAL_S: Final = 2.0
 _ANY_ADDRESS: Final = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
 
 
-def add_status(verbs: Verbs) -> None:
+def add_status(verbs: Commands) -> None:
     summary = "show the status of a running pipeline; exit code 1 if it is unhealthy"
-    parser = command(verbs, "status", status, summary)
+    parser = command(verbs, "status", status, summary, example="tidelake ingest status shop.yaml --watch")
     add_config(parser)
     parser.add_argument("--url", help="URL of its endpoint; default: from `metrics`, on this machine")
     parser.add_argument("--watch", action="store_true", help="repeat every 2 s, until Ctrl-C")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidelake.cli.arguments import Verbs, add_config, command
+from tidelake.cli.arguments import Commands, add_config, command
 from tidelake.cli.output import CommandOutput
 from tidelake.errors import BadInput
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tidelake.storage.fileio.base import FileIO
 
 
-def add_requests(verbs: Verbs) -> None:
+def add_requests(verbs: Commands) -> None:
     pausing = command(
         verbs,
         "pause",
@@ -23,12 +23,25 @@ def add_requests(verbs: Verbs) -> None:
         "stop writing one table of a pipeline; the others continue",
         "Its records wait in the quarantine, as those of a table that fails, also after a restart, until `resume`. A\n"
         "running pipeline takes this within 5 s, otherwise the next start does.",
+        example="tidelake ingest pause shop.yaml shop.orders",
     )
-    resuming = command(verbs, "resume", resume, "continue a paused table, with the records that waited")
-    releasing = command(verbs, "release", release, "retry a table in quarantine now, instead of after its wait")
+    resuming = command(
+        verbs,
+        "resume",
+        resume,
+        "continue a paused table, with the records that waited",
+        example="tidelake ingest resume shop.yaml shop.orders",
+    )
+    releasing = command(
+        verbs,
+        "release",
+        release,
+        "retry a table in quarantine now, instead of after its wait",
+        example="tidelake ingest release shop.yaml shop.orders",
+    )
     for parser in (pausing, resuming, releasing):
         add_config(parser)
-        parser.add_argument("table", help="database.table")
+        parser.add_argument("table", metavar="TABLE", help="database.table")
 
 
 def pause(out: CommandOutput, *, config: str, settings: Sequence[str], table: str) -> None:

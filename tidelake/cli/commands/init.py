@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tidelake.cli.arguments import WAREHOUSE_VARIABLE, Verbs, command, positive
+from tidelake.cli.arguments import WAREHOUSE_VARIABLE, Commands, command, positive
 from tidelake.cli.exits import CommandRefused, UsageError
 from tidelake.cli.formatting import printable
 from tidelake.cli.output import CommandOutput
@@ -42,15 +42,15 @@ _OWN_OPTIONS: Final[Mapping[str, str]] = {
 """Settings that `--set` must not give here, and what to do instead."""
 
 
-def add_init(nouns: Verbs) -> None:
+def add_init(nouns: Commands) -> None:
     parser = command(
         nouns,
         "init",
         init,
         "write a commented configuration from the topics of a Kafka cluster",
         "Reads the newest records of each topic, and commits nothing. On a terminal it asks for what the options leave "
-        "open.\nKafka's own topics, and those of Kafka Connect and schema registries, are left out.\n\n"
-        "  tidelake init --brokers localhost:9092 --topics 'shop\\..*' --warehouse lake --output shop.yaml",
+        "open.\nKafka's own topics, and those of Kafka Connect and schema registries, are left out.",
+        example="tidelake init --brokers localhost:9092 --topics 'shop\\..*' --warehouse lake --output shop.yaml",
         log_level="error",  # the error says the same
     )
     parser.add_argument("--brokers", metavar="HOST:PORT", help=f"brokers, separated by commas; asked for: {_BROKER}")

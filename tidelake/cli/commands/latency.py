@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from tidelake.cli.arguments import CatalogAddress, Verbs, positive, table_command
+from tidelake.cli.arguments import CatalogAddress, Commands, positive, table_command
 from tidelake.cli.formatting import utc_text
 from tidelake.cli.output import CommandOutput
 from tidelake.errors import BadInput
@@ -22,7 +22,7 @@ _STEPS_MS: Final = (
 _BAR: Final = 40  # characters of the longest
 
 
-def add_latency(verbs: Verbs) -> None:
+def add_latency(verbs: Commands) -> None:
     parser = table_command(
         verbs,
         "latency",
@@ -31,6 +31,7 @@ def add_latency(verbs: Verbs) -> None:
         "From the time of a record (that of Kafka) to the snapshot with its row. Each snapshot of\n"
         "`tidelake ingest run` says the times of its oldest and newest record, so this also works after the process\n"
         "has ended.",
+        example="tidelake table latency shop.orders -w lake",
     )
     parser.add_argument(
         "--limit",

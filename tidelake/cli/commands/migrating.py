@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from tidelake.cli.arguments import CatalogAddress, Verbs, add_dry_run, add_warehouse, command, pair, table_command
+from tidelake.cli.arguments import CatalogAddress, Commands, add_dry_run, add_warehouse, command, pair, table_command
 from tidelake.cli.exits import UsageError
 from tidelake.cli.output import CommandOutput
 
@@ -15,13 +15,14 @@ if TYPE_CHECKING:
     from tidelake.migration import Migration
 
 
-def add_migrate(verbs: Verbs) -> None:
+def add_migrate(verbs: Commands) -> None:
     parser = table_command(
         verbs,
         "migrate",
         migrate,
         "register existing files as a new append table, without rewriting them",
         "Stop writers of the source first. A call that failed can be repeated.",
+        example="tidelake table migrate shop.events -w lake --from /data/events --dry-run",
     )
     _add_source(parser, "folder of files or partitions, a format table, or the metadata file of an Iceberg table")
     parser.add_argument("--add", action="store_true", help="add them to an existing table with the same columns")
@@ -61,13 +62,14 @@ def migrate(
     _print_migration(out, done, dry_run=dry_run, adds=add)
 
 
-def add_migrate_database(verbs: Verbs) -> None:
+def add_migrate_database(verbs: Commands) -> None:
     parser = command(
         verbs,
         "migrate",
         migrate_database,
         "migrate each folder to a new append table",
         "Stop writers of the source first. A call that failed can be repeated.",
+        example="tidelake database migrate archive -w lake --from /data/archive --dry-run",
     )
     parser.add_argument("name", metavar="NAME", help="database of the new tables; created if it does not exist")
     add_warehouse(parser)

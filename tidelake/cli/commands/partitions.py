@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
-from tidelake.cli.arguments import CatalogAddress, Verbs, add_dry_run, duration_ms, pair, table_command
+from tidelake.cli.arguments import CatalogAddress, Commands, add_dry_run, duration_ms, pair, table_command
 from tidelake.cli.output import CommandOutput
 
 
-def add_expire_partitions(verbs: Verbs) -> None:
+def add_expire_partitions(verbs: Commands) -> None:
     parser = table_command(
         verbs,
         "expire-partitions",
         expire_partitions,
         "drop expired partitions",
         "The table's options partition.* say when a partition expires. Older snapshots keep the rows.",
+        example="tidelake table expire-partitions shop.events -w lake --older-than '90 d' --dry-run",
     )
     parser.add_argument("--older-than", metavar="DURATION", help="instead of partition.expiration-time")
     parser.add_argument(
@@ -38,12 +39,13 @@ def expire_partitions(
     _show(out, name, table.expire_partitions(older_than=age, strategy=strategy, dry_run=dry_run), "dropped", dry_run)
 
 
-def add_mark_done(verbs: Verbs) -> None:
+def add_mark_done(verbs: Commands) -> None:
     parser = table_command(
         verbs,
         "mark-done",
         mark_done,
         "write a _SUCCESS file into each partition, to mark it complete",
+        example="tidelake table mark-done shop.events -w lake --partition day=2026-05-01",
     )
     parser.add_argument(
         "--partition",

@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from tidelake.cli.arguments import CatalogAddress, Verbs, add_vertical, names, not_negative, positive, table_command
+from tidelake.cli.arguments import CatalogAddress, Commands, add_vertical, names, not_negative, positive, table_command
 from tidelake.cli.exits import UsageError
 from tidelake.cli.output import CommandOutput
 from tidelake.errors import BadInput
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # ---------------------------------------------------------------- scan
 
 
-def add_scan(verbs: Verbs) -> None:
+def add_scan(verbs: Commands) -> None:
     parser = table_command(
         verbs,
         "scan",
@@ -31,6 +31,7 @@ def add_scan(verbs: Verbs) -> None:
         "read the rows of the newest snapshot, or of another",
         "A condition compares columns with values: --where \"amount > 3 and status in ('new', 'paid')\".\n"
         "Operators: = != < <= > >=, [not] in (…), [not] between … and …, is [not] null, like 'abc%', and, or, not.",
+        example='tidelake table scan shop.orders -w lake --columns id,status --where "amount > 3" --limit 10',
     )
     _add_projection(parser)
     _add_bucket(parser)
@@ -94,13 +95,14 @@ def _time(text: str) -> datetime:
 # ---------------------------------------------------------------- changes, follow
 
 
-def add_changes(verbs: Verbs) -> None:
+def add_changes(verbs: Commands) -> None:
     parser = table_command(
         verbs,
         "changes",
         changes,
         "read the changes of snapshots, row by row",
         "+I: inserted; -U and +U: the row before and after an update; -D: deleted.",
+        example="tidelake table changes shop.orders -w lake --between 17,42",
     )
     _add_projection(parser)
     _add_bucket(parser)
@@ -183,8 +185,14 @@ def changes(  # noqa: PLR0913 - one parameter per option
     print_changes(out, map(wanted.of, table.changes(start=first, end=end)), columns, limit)
 
 
-def add_follow(verbs: Verbs) -> None:
-    parser = table_command(verbs, "follow", follow, "read changes as they are committed, until Ctrl-C")
+def add_follow(verbs: Commands) -> None:
+    parser = table_command(
+        verbs,
+        "follow",
+        follow,
+        "read changes as they are committed, until Ctrl-C",
+        example="tidelake table follow shop.orders -w lake --consumer search --start latest-full",
+    )
     _add_projection(parser)
     _add_bucket(parser)
     parser.add_argument(

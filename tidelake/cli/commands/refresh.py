@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from tidelake.cli.arguments import CatalogAddress, Verbs, duration_ms, pair, table_command
+from tidelake.cli.arguments import CatalogAddress, Commands, duration_ms, pair, table_command
 from tidelake.cli.exits import UsageError
 from tidelake.cli.output import CommandOutput
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tidelake.materialized.refresh_result import Refreshed
 
 
-def add_refresh(verbs: Verbs) -> None:
+def add_refresh(verbs: Commands) -> None:
     parser = table_command(
         verbs,
         "refresh",
@@ -22,6 +22,7 @@ def add_refresh(verbs: Verbs) -> None:
         "refresh a materialized table",
         "Applies only changed rows when the query and its source allow it. Otherwise it recomputes all rows and\n"
         "prints the reason. The query runs in this process with DuckDB: pip install 'tidelake[sql]'.",
+        example="tidelake table refresh shop.revenue -w lake --every '10 min'",
     )
     parser.add_argument("--full", action="store_true", help="recompute all rows")
     parser.add_argument("--when-due", action="store_true", help="only if rows are older than the table's freshness")

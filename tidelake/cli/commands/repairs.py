@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tidelake.cli.arguments import CatalogAddress, Verbs, add_dry_run, table_command
+from tidelake.cli.arguments import CatalogAddress, Commands, add_dry_run, table_command
 from tidelake.cli.exits import CommandRefused
 from tidelake.cli.output import CommandOutput
 
 _SHOWN = 20
 
 
-def add_iceberg(verbs: Verbs) -> None:
+def add_iceberg(verbs: Commands) -> None:
     parser = table_command(
         verbs,
         "iceberg",
         iceberg,
         "publish the metadata for Iceberg readers again, if it is lost or behind",
         "Each commit publishes it: option metadata.iceberg.storage. Prints the file that Iceberg readers open.",
+        example="tidelake table iceberg shop.orders -w lake",
     )
     parser.add_argument("--anew", action="store_true", help="replace all of it, even if nothing is lost")
 
@@ -28,13 +29,14 @@ def iceberg(out: CommandOutput, *, name: str, catalog: CatalogAddress, anew: boo
     out.result({"metadata": path}, text)
 
 
-def add_remove_missing_files(verbs: Verbs) -> None:
+def add_remove_missing_files(verbs: Commands) -> None:
     parser = table_command(
         verbs,
         "remove-missing-files",
         remove_missing_files,
         "remove lost data files from the table's metadata",
         "The table is then readable, without their rows. If a backup of the files exists, restore them instead.",
+        example="tidelake table remove-missing-files shop.orders -w lake --dry-run",
     )
     add_dry_run(parser, "only list what is missing")
 
@@ -43,13 +45,14 @@ def remove_missing_files(out: CommandOutput, *, name: str, catalog: CatalogAddre
     _show(out, "data files", catalog.open().table(name).remove_missing_files(dry_run=dry_run), name, dry_run)
 
 
-def add_remove_missing_manifests(verbs: Verbs) -> None:
+def add_remove_missing_manifests(verbs: Commands) -> None:
     parser = table_command(
         verbs,
         "remove-missing-manifests",
         remove_missing_manifests,
         "remove lost manifests from the latest snapshot",
         "Files that they added are lost; files that they deleted are back. Call `remove-missing-files` next.",
+        example="tidelake table remove-missing-manifests shop.orders -w lake --dry-run",
     )
     add_dry_run(parser, "only list what is missing")
 
@@ -71,13 +74,14 @@ def _show(out: CommandOutput, what: str, lost: Sequence[str], name: str, dry_run
     out.result({}, text)
 
 
-def add_purge(verbs: Verbs) -> None:
+def add_purge(verbs: Commands) -> None:
     parser = table_command(
         verbs,
         "purge",
         purge,
         "delete all rows and all history: branches, tags, consumers, older snapshots",
         "The table, its schemas and options are kept. Stop writers and readers first. If interrupted, call it again.",
+        example="tidelake table purge shop.orders -w lake",
     )
     parser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tidelake.cli.arguments import CatalogAddress, Verbs, add_dry_run, add_partition, positive, table_command
+from tidelake.cli.arguments import CatalogAddress, Commands, add_dry_run, add_partition, positive, table_command
 from tidelake.cli.output import CommandOutput
 
 
-def add_rescale(verbs: Verbs) -> None:
+def add_rescale(verbs: Commands) -> None:
     parser = table_command(
         verbs,
         "rescale",
         rescale,
         "change the number of buckets: rewrites the rows of each partition",
+        example="tidelake table rescale shop.orders -w lake --bucket 8",
     )
     parser.add_argument(
         "--bucket", type=positive, required=True, metavar="N", help="new number of buckets of each partition"
@@ -33,7 +34,7 @@ def rescale(
     out.note(f"{name}: {len(rewritten):,} partitions were rewritten into {bucket} buckets")
 
 
-def add_rewrite(verbs: Verbs) -> None:
+def add_rewrite(verbs: Commands) -> None:
     parser = table_command(
         verbs,
         "rewrite",
@@ -43,6 +44,7 @@ def add_rewrite(verbs: Verbs) -> None:
         "meanwhile; only at the end its rows wait, and it opens the table again. Rows without a value in a column of\n"
         "the new key, or with the key of another row, are shown, and nothing changes. A call that was interrupted can\n"
         "be repeated: it continues. Without a change it only finishes one that was interrupted.",
+        example="tidelake table rewrite shop.orders -w lake --set-type 'id BIGINT'",
     )
     changes = parser.add_argument_group("changes")
     changes.add_argument("--primary-key", metavar="COLUMNS", help="columns of the new key, as in id,region")
@@ -88,13 +90,14 @@ def rewrite(
         out.note(line)
 
 
-def add_rewrite_file_index(verbs: Verbs) -> None:
+def add_rewrite_file_index(verbs: Commands) -> None:
     parser = table_command(
         verbs,
         "rewrite-file-index",
         rewrite_file_index,
         "build the file indexes that the options file-index.* name, for existing files",
         "Data files are not rewritten. One snapshot updates the metadata of files whose indexes changed.",
+        example="tidelake table rewrite-file-index shop.orders -w lake --dry-run",
     )
     parser.add_argument("--where", metavar="CONDITION", help="only partitions that match; on partition columns")
     add_dry_run(parser, "only print how many files would change")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tidelake.cli.arguments import CatalogAddress, Verbs, table_command
+from tidelake.cli.arguments import CatalogAddress, Commands, table_command
 from tidelake.cli.exits import UsageError
 from tidelake.cli.output import CommandOutput
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tidelake.table import Table
 
 
-def add_row_changes(verbs: Verbs) -> None:
+def add_row_changes(verbs: Commands) -> None:
     deleting = table_command(
         verbs,
         "delete",
@@ -23,6 +23,7 @@ def add_row_changes(verbs: Verbs) -> None:
         "delete the rows that match a condition; older snapshots keep them",
         "Append tables need deletion-vectors.enabled = true: rows are marked as deleted, and compaction removes them.\n"
         "Conditions are written as in `scan`.",
+        example="tidelake table delete shop.orders -w lake --where \"status = 'test'\" --dry-run",
     )
     updating = table_command(
         verbs,
@@ -30,6 +31,7 @@ def add_row_changes(verbs: Verbs) -> None:
         update,
         "update the rows that match a condition; older snapshots keep the old values",
         "Append tables need deletion-vectors.enabled = true. Conditions and values are written as in `scan`.",
+        example='tidelake table update shop.orders -w lake --set status=paid --where "id in (17, 18)"',
     )
     updating.add_argument(
         "--set",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidelake.cli.arguments import CatalogAddress, Verbs, add_warehouse, command
+from tidelake.cli.arguments import CatalogAddress, Commands, add_warehouse, command
 from tidelake.cli.exits import CommandRefused, UsageError
 from tidelake.cli.output import CommandOutput
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
-def add_rest(verbs: Verbs) -> None:
+def add_rest(verbs: Commands) -> None:
     parser = command(
         verbs,
         "rest",
@@ -26,6 +26,7 @@ def add_rest(verbs: Verbs) -> None:
         "themselves.\nCtrl-C or SIGTERM finishes the requests that are being answered, then ends.",
         log_level="info",
         is_service=True,
+        example="tidelake serve rest -w lake --port 8080 --token-file tokens.txt",
     )
     add_warehouse(parser)
     parser.add_argument(

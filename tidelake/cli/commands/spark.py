@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tidelake.cli.arguments import CatalogAddress, Verbs, add_config, add_warehouse, command, pair
+from tidelake.cli.arguments import CatalogAddress, Commands, add_config, add_warehouse, command, pair
 from tidelake.cli.exits import UsageError
 from tidelake.cli.output import CommandOutput
 from tidelake.errors import BadInput, UnsupportedFeature
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _POLL_SECONDS = 0.2
 
 
-def add_spark(verbs: Verbs) -> None:
+def add_spark(verbs: Commands) -> None:
     _add_run(verbs)
     _add_submit(verbs)
     _add_package(verbs)
@@ -33,7 +33,7 @@ def add_spark(verbs: Verbs) -> None:
 # ---------------------------------------------------------------- run
 
 
-def _add_run(verbs: Verbs) -> None:
+def _add_run(verbs: Commands) -> None:
     parser = command(
         verbs,
         "run",
@@ -41,6 +41,7 @@ def _add_run(verbs: Verbs) -> None:
         "run a pipeline's configuration on Spark Structured Streaming",
         "Positions are in the tables and in Spark's checkpoint directory. Keep that directory as long as the pipeline.",
         log_level="info",
+        example="tidelake spark run shop.yaml --master 'local[2]' --checkpoint /var/lib/shop",
     )
     _add_query(parser)
     _add_session(parser)
@@ -87,7 +88,7 @@ def run(
 # ---------------------------------------------------------------- submit
 
 
-def _add_submit(verbs: Verbs) -> None:
+def _add_submit(verbs: Commands) -> None:
     parser = command(
         verbs,
         "submit",
@@ -95,6 +96,7 @@ def _add_submit(verbs: Verbs) -> None:
         "run a pipeline's configuration on a cluster, with spark-submit",
         "Arguments after `--` are passed to spark-submit: `-- --master spark://host:7077`.",
         log_level="info",
+        example="tidelake spark submit shop.yaml -- --master spark://host:7077",
     )
     _add_query(parser)
     parser.set_defaults(passed_on=())
@@ -166,14 +168,15 @@ def _file_of(module: str) -> str:
 # ---------------------------------------------------------------- package
 
 
-def _add_package(verbs: Verbs) -> None:
+def _add_package(verbs: Commands) -> None:
     parser = command(
         verbs,
         "package",
         package,
         "pack this virtual environment for the machines of a cluster",
-        "spark-submit takes the archive: `tidelake spark submit CONFIG -- --archives tidelake.tar.gz#tidelake …`. "
+        "spark-submit takes the archive: `tidelake spark submit CONFIG -- --archives tidelake.tar.gz#tidelake …`.\n"
         "It has no PySpark: the cluster has its own. Each machine needs the same base interpreter.",
+        example="tidelake spark package --output tidelake.tar.gz",
     )
     parser.add_argument(
         "-o", "--output", default="tidelake.tar.gz", metavar="FILE", help="the archive; default: tidelake.tar.gz"
@@ -199,13 +202,14 @@ def package(out: CommandOutput, *, output: str) -> None:
 # ---------------------------------------------------------------- call
 
 
-def _add_call(verbs: Verbs) -> None:
+def _add_call(verbs: Commands) -> None:
     parser = command(
         verbs,
         "call",
         call,
         "call a procedure of Paimon on Spark",
         "compact, expire_snapshots, create_tag, rollback, remove_orphan_files, …. Arguments have Paimon's names.",
+        example="tidelake spark call compact table=shop.orders -w lake",
     )
     parser.add_argument("procedure", metavar="NAME", help="a procedure of tidelake.spark.procedures")
     parser.add_argument(

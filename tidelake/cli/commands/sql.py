@@ -11,7 +11,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tidelake.cli.arguments import CatalogAddress, Verbs, add_vertical, add_warehouse, command, names, positive
+from tidelake.cli.arguments import CatalogAddress, Commands, add_vertical, add_warehouse, command, names, positive
 from tidelake.cli.exits import UsageError
 from tidelake.cli.output import CommandOutput
 from tidelake.errors import BadInput, TidelakeError
@@ -37,15 +37,15 @@ Ctrl-C stops a query, or drops what was typed. Tab completes tables, and columns
 """
 
 
-def add_sql(nouns: Verbs) -> None:
+def add_sql(nouns: Commands) -> None:
     parser = command(
         nouns,
         "sql",
         sql,
         "query tables with DuckDB, in one command or in a shell",
-        'tidelake sql "select status, sum(amount) from shop.orders group by 1" -w lake\n'
         "Tables are named database.table; shop.orders@5 is snapshot 5. Without a query it opens a shell, or reads\n"
         "statements from standard input. It only reads. Needs: pip install 'tidelake[sql]'",
+        example='tidelake sql "select status, sum(amount) from shop.orders group by 1" -w lake',
     )
     parser.add_argument("query", nargs="?", metavar="QUERY", help="one or several statements; default: a shell")
     add_warehouse(parser)

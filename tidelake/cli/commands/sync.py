@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from tidelake.cli.arguments import Verbs, add_settings, command, names, pair
+from tidelake.cli.arguments import Commands, add_settings, command, names, pair
 from tidelake.cli.output import CommandOutput
 
 _DESCRIPTION = "The same as a configuration file and `tidelake ingest run`; --show prints that file."
@@ -22,7 +22,7 @@ _DESCRIPTION = "The same as a configuration file and `tidelake ingest run`; --sh
 # ---------------------------------------------------------------- sync-table
 
 
-def add_sync_table(nouns: Verbs) -> None:
+def add_sync_table(nouns: Commands) -> None:
     parser = command(
         nouns,
         "sync-table",
@@ -31,6 +31,9 @@ def add_sync_table(nouns: Verbs) -> None:
         _DESCRIPTION,
         log_level="info",
         is_service=True,
+        example="tidelake sync-table --warehouse lake --database shop --table orders \\\n"
+        "  --kafka-conf properties.bootstrap.servers=localhost:9092 \\\n"
+        "  --kafka-conf topic=shop.orders --kafka-conf value.format=debezium-json",
     )
     for name in ("warehouse", "database", "table"):
         parser.add_argument(f"--{name}", required=True)
@@ -51,7 +54,7 @@ def sync_table(out: CommandOutput, *, show: bool = False, settings: Sequence[str
 # ---------------------------------------------------------------- sync-database
 
 
-def add_sync_database(nouns: Verbs) -> None:
+def add_sync_database(nouns: Commands) -> None:
     parser = command(
         nouns,
         "sync-database",
@@ -60,6 +63,9 @@ def add_sync_database(nouns: Verbs) -> None:
         f"A table is created at its first record, also while the pipeline runs. {_DESCRIPTION}",
         log_level="info",
         is_service=True,
+        example="tidelake sync-database --warehouse lake --database shop \\\n"
+        "  --kafka-conf properties.bootstrap.servers=localhost:9092 \\\n"
+        "  --kafka-conf topic-pattern='shop\\..*' --kafka-conf value.format=debezium-json",
     )
     for name in ("warehouse", "database"):
         parser.add_argument(f"--{name}", required=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidelake.cli.arguments import (
     CatalogAddress,
-    Verbs,
+    Commands,
     add_partition,
     add_vertical,
     add_warehouse,
@@ -37,8 +37,15 @@ _SNAPSHOTS_SHOWN = 20
 # ---------------------------------------------------------------- create
 
 
-def add_create(verbs: Verbs) -> None:
-    parser = table_command(verbs, "create", create, "create a table, and its database if it does not exist")
+def add_create(verbs: Commands) -> None:
+    parser = table_command(
+        verbs,
+        "create",
+        create,
+        "create a table, and its database if it does not exist",
+        example="tidelake table create shop.orders -w lake --column 'id:BIGINT NOT NULL' \\\n"
+        "  --column 'amount:DECIMAL(10,2)' --primary-key id",
+    )
     parser.add_argument(
         "--column",
         dest="columns",
@@ -163,8 +170,8 @@ def _parquet_schema(path: str) -> pa.Schema:
 # ---------------------------------------------------------------- list, show, snapshots
 
 
-def add_list(verbs: Verbs) -> None:
-    parser = command(verbs, "list", list_tables, "list tables")
+def add_list(verbs: Commands) -> None:
+    parser = command(verbs, "list", list_tables, "list tables", example="tidelake table list shop -w lake")
     parser.add_argument("database", metavar="DATABASE", nargs="?", help="default: the whole warehouse")
     add_warehouse(parser)
 
@@ -182,8 +189,14 @@ def list_tables(out: CommandOutput, *, database: str | None, catalog: CatalogAdd
         out.note(f"no tables in {catalog.warehouse if database is None else f'database {database}'}")
 
 
-def add_show(verbs: Verbs) -> None:
-    parser = table_command(verbs, "show", show, "show columns, keys, options, newest snapshot and files")
+def add_show(verbs: Commands) -> None:
+    parser = table_command(
+        verbs,
+        "show",
+        show,
+        "show columns, keys, options, newest snapshot and files",
+        example="tidelake table show shop.orders -w lake --web orders.html",
+    )
     parser.add_argument("--all-buckets", action="store_true", help="list every bucket, not only the largest")
     parser.add_argument(
         "--web",
@@ -221,8 +234,14 @@ def _write_page(out: CommandOutput, table: Table, file: str) -> None:
     out.result({"file": str(Path(file).absolute())}, f"wrote {file}: open it in a browser")
 
 
-def add_snapshots(verbs: Verbs) -> None:
-    parser = table_command(verbs, "snapshots", snapshots, "list snapshots, newest first")
+def add_snapshots(verbs: Commands) -> None:
+    parser = table_command(
+        verbs,
+        "snapshots",
+        snapshots,
+        "list snapshots, newest first",
+        example="tidelake table snapshots shop.orders -w lake --limit 5",
+    )
     parser.add_argument("--limit", type=positive, metavar="N", help="default: 20, or all with --json")
     add_vertical(parser)
 
@@ -277,8 +296,14 @@ def _print_snapshots(out: CommandOutput, shown: Sequence[Snapshot], *, vertical:
 # ---------------------------------------------------------------- rename, clone
 
 
-def add_rename(verbs: Verbs) -> None:
-    parser = table_command(verbs, "rename", rename, "rename a table; stop its writers first")
+def add_rename(verbs: Commands) -> None:
+    parser = table_command(
+        verbs,
+        "rename",
+        rename,
+        "rename a table; stop its writers first",
+        example="tidelake table rename shop.orders shop.old_orders -w lake",
+    )
     parser.add_argument("new_name", metavar="NEW", help="database.table")
 
 
@@ -287,13 +312,14 @@ def rename(out: CommandOutput, *, name: str, catalog: CatalogAddress, new_name: 
     out.done({"renamed": name, "name": new_name}, f"renamed {name} to {new_name}")
 
 
-def add_clone(verbs: Verbs) -> None:
+def add_clone(verbs: Commands) -> None:
     parser = table_command(
         verbs,
         "clone",
         clone,
         "copy a snapshot into a new table; files are copied unchanged",
         "History, tags, branches and consumers are not copied. A clone that fails is dropped.",
+        example="tidelake table clone shop.orders test.orders -w lake --snapshot 42",
     )
     parser.add_argument("new_name", metavar="NEW", help="database.table")
     parser.add_argument("--to", metavar="PATH", help="warehouse of the clone; default: the same")
@@ -338,9 +364,15 @@ def clone(
 # ---------------------------------------------------------------- truncate, drop
 
 
-def add_truncate(verbs: Verbs) -> None:
+def add_truncate(verbs: Commands) -> None:
     summary = "delete all rows, or those of some partitions; older snapshots keep them"
-    parser = table_command(verbs, "truncate", truncate, summary)
+    parser = table_command(
+        verbs,
+        "truncate",
+        truncate,
+        summary,
+        example="tidelake table truncate shop.orders -w lake --partition day=2026-05-01",
+    )
     add_partition(parser)
     parser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
 
@@ -357,8 +389,14 @@ def truncate(
     out.done(done, f"removed {which} from {name}: snapshot {snapshot_id}")
 
 
-def add_drop(verbs: Verbs) -> None:
-    parser = table_command(verbs, "drop", drop, "delete a table with all its data, snapshots and tags")
+def add_drop(verbs: Commands) -> None:
+    parser = table_command(
+        verbs,
+        "drop",
+        drop,
+        "delete a table with all its data, snapshots and tags",
+        example="tidelake table drop shop.orders -w lake",
+    )
     parser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     parser.add_argument("--if-exists", action="store_true", help="no error if it does not exist")
 
@@ -385,13 +423,14 @@ def _confirm(out: CommandOutput, name: str, question: str, otherwise: str) -> No
 # ---------------------------------------------------------------- analyze
 
 
-def add_analyze(verbs: Verbs) -> None:
+def add_analyze(verbs: Commands) -> None:
     parser = table_command(
         verbs,
         "analyze",
         analyze,
         "collect statistics of rows and columns, for query planners",
         "`NAME$statistics` shows them. Later snapshots keep them until the schema changes.",
+        example="tidelake table analyze shop.orders -w lake --columns id,amount",
     )
     which = parser.add_mutually_exclusive_group()
     which.add_argument(

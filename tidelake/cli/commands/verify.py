@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tidelake.cli.arguments import CatalogAddress, Verbs, duration_ms, not_negative, positive, table_command
+from tidelake.cli.arguments import CatalogAddress, Commands, duration_ms, not_negative, positive, table_command
 from tidelake.cli.exits import ExitCode, UsageError
 from tidelake.cli.output import CommandOutput
 from tidelake.storage.base import env
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tidelake.table import Table
 
 
-def add_verify(verbs: Verbs) -> None:
+def add_verify(verbs: Commands) -> None:
     parser = table_command(
         verbs,
         "verify",
@@ -28,6 +28,7 @@ def add_verify(verbs: Verbs) -> None:
         "check that a table is complete and consistent; changes nothing",
         "Checks all snapshots, tags and branches: files and their sizes, manifests, row counts, levels, the positions\n"
         "of each pipeline. Also counts files that nothing references. Exit code 1 if there are problems.",
+        example="tidelake table verify shop.orders -w lake --deep --changelog",
     )
     parser.add_argument("--snapshot", type=positive, metavar="ID", help="only this one")
     parser.add_argument("--deep", action="store_true", help="also read all rows of all files")

@@ -4,18 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tidelake.cli.arguments import CatalogAddress, Verbs, add_warehouse, command, pair
+from tidelake.cli.arguments import CatalogAddress, Commands, add_warehouse, command, pair
 from tidelake.cli.output import CommandOutput
 
 
-def add_view(verbs: Verbs) -> None:
-    listing = command(verbs, "list", list_, "list the views of a database")
+def add_view(verbs: Commands) -> None:
+    listing = command(verbs, "list", list_, "list the views of a database", example="tidelake view list shop -w lake")
     listing.add_argument("database", metavar="DATABASE")
     add_warehouse(listing)
-    showing = command(verbs, "show", show, "show the columns and queries of a view")
-    creating = command(verbs, "create", create, "create a view; query engines run it, tidelake does not")
-    dropping = command(verbs, "drop", drop, "drop a view; its tables are kept")
-    renaming = command(verbs, "rename", rename, "rename a view")
+    showing = command(
+        verbs,
+        "show",
+        show,
+        "show the columns and queries of a view",
+        example="tidelake view show shop.open_orders -w lake",
+    )
+    creating = command(
+        verbs,
+        "create",
+        create,
+        "create a view; query engines run it, tidelake does not",
+        example="tidelake view create shop.open_orders -w lake \\\n"
+        "  --query \"select * from shop.orders where status = 'new'\"",
+    )
+    dropping = command(
+        verbs, "drop", drop, "drop a view; its tables are kept", example="tidelake view drop shop.open_orders -w lake"
+    )
+    renaming = command(
+        verbs, "rename", rename, "rename a view", example="tidelake view rename shop.open_orders shop.open -w lake"
+    )
     for parser in (showing, creating, dropping, renaming):
         parser.add_argument("name", metavar="NAME", help="database.view")
         add_warehouse(parser)
@@ -42,7 +59,7 @@ def add_view(verbs: Verbs) -> None:
     creating.add_argument("--comment", metavar="TEXT")
     creating.add_argument("--if-not-exists", action="store_true", help="no error if it exists")
     dropping.add_argument("--if-exists", action="store_true", help="no error if it does not exist")
-    renaming.add_argument("new_name", metavar="NEW_NAME")
+    renaming.add_argument("new_name", metavar="NEW")
 
 
 def list_(out: CommandOutput, *, catalog: CatalogAddress, database: str) -> None:
