@@ -21,4 +21,5 @@ pytest_plugins = [
     "tests.support.s3_server",
     "tests.support.spark_session",
     "tests.support.unreliable_s3",
+    "tests.support.workers",
 ]

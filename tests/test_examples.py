@@ -102,6 +102,7 @@ def test_the_search_index_follows_its_table(tmp_path: Path) -> None:
     assert run_page(folder / "README.md", folder) >= 8
 
 
+@pytest.mark.interop
 def test_a_search_index_that_was_killed_continues_where_it_was(tmp_path: Path) -> None:
     folder = copied("search-index", tmp_path)
     run(folder, "products.py", "morning")

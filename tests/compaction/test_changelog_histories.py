@@ -51,7 +51,7 @@ STEPS: Final = st.lists(
 )
 
 
-@pytest.mark.exhaustive(kept=6)
+@pytest.mark.exhaustive(kept=3)
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("engine", "producer"), ALLOWED)
 def test_applying_the_changelog_gives_the_table(engine: Engine, producer: str) -> None:

@@ -204,7 +204,7 @@ def catalog(tmp_path: Path) -> tidelake.Catalog:
     return catalog
 
 
-@pytest.mark.exhaustive(kept=8)
+@pytest.mark.exhaustive(kept=4)
 @pytest.mark.sampled
 @pytest.mark.parametrize("read", [by_follow, by_micro_batches], ids=["follow", "micro-batches"])
 @pytest.mark.parametrize("producer", PRODUCERS)
@@ -252,6 +252,7 @@ async def test_async_readers_start_with_the_same_rows(case: Case, catalog: tidel
         assert copied(changes, case) == expected, start
 
 
+@pytest.mark.exhaustive(kept=2)
 @pytest.mark.parametrize("case", DOORS, ids=str)
 def test_the_command_line_starts_with_the_same_rows(
     case: Case, catalog: tidelake.Catalog, tmp_path: Path, call: Call

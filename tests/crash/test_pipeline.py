@@ -91,6 +91,7 @@ def check_sound(seen: Seen, where: str) -> None:
     assert len(set(seen.identifiers)) == len(seen.identifiers), where
 
 
+@pytest.mark.exhaustive
 @pytest.mark.sampled
 @pytest.mark.parametrize(("has_rival", "options", "bootstraps"), WORLDS[3:4] + WORLDS[-1:])
 def test_after_a_fault_in_any_call_tables_are_sound_and_the_next_run_completes_them(

@@ -21,6 +21,7 @@ COMPACTING = TableKind("compacting", True, {"bucket": "1", **COMPACT_AT_TWO}, co
 LONG = [pytest.mark.long, pytest.mark.timeout(900)]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("keeps_names", [True, False], ids=["fsync keeps names", "fsync as in POSIX"])
 @pytest.mark.parametrize(
     "kind",

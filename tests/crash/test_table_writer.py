@@ -112,7 +112,7 @@ def test_each_life_does_what_its_name_says(kind: TableKind, has_rival: bool) -> 
     assert (0 in found.identifiers) is has_rival
 
 
-@pytest.mark.exhaustive(kept=3)
+@pytest.mark.exhaustive(kept=2)
 @pytest.mark.sampled
 @pytest.mark.parametrize(("kind", "has_rival"), SHORT)
 def test_after_a_fault_in_any_call_the_table_is_sound_and_the_next_process_completes_it(

@@ -133,8 +133,8 @@ def installed(scheduler: Scheduler) -> Iterator[ThreadKit]:
 
 
 def _in_this_thread(simulated: Callable[..., Any], real: Callable[..., Any]) -> Callable[..., Any]:
-    """The simulated function for the simulation, and the real one for other threads of this process: an earlier test may
-    have left some, such as the heartbeat of its spill folders.
+    """The simulated function for the simulation, and the real one for other threads: an earlier test may have left some
+    in this process, such as the heartbeat of its spill folders.
     """
     thread_id = threading.get_ident()
 

@@ -53,6 +53,7 @@ def test_a_seed_makes_the_same_trace_in_another_process(seeds: int, operations: 
     assert _traces("1", range(1, seeds + 1), operations) == _traces("2", range(1, seeds + 1), operations)
 
 
+@pytest.mark.interop
 def test_a_seed_makes_the_same_trace_alone_and_after_another() -> None:
     """What the product has once in a process must not know of an earlier lake. Both spill rows."""
     assert _traces("1", range(15, 16), 1_000) == _traces("1", range(14, 16), 1_000)[1:]

@@ -328,7 +328,7 @@ def one_core(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 1)
 
 
-@pytest.mark.exhaustive(kept=3)
+@pytest.mark.exhaustive(kept=2)
 @pytest.mark.parametrize("about", MACHINES)
 def test_files_and_readers_agree_with_merging_row_by_row(about: str) -> None:
     run_state_machine_as_test(MACHINES[about], settings=_SHORT)

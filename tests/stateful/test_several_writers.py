@@ -456,7 +456,7 @@ def test_a_combination_is_tested_or_refused(engine: str, producer: str, buckets:
             pass
 
 
-@pytest.mark.exhaustive(kept=5)
+@pytest.mark.exhaustive(kept=3)
 @each_setting
 def test_several_writers_and_changes_from_outside_give_what_a_dictionary_gives(setting: Setting) -> None:
     @settings(max_examples=examples(24), deadline=None, suppress_health_check=list(HealthCheck))

@@ -1,9 +1,9 @@
 """External services of tests (Java Paimon, a Kafka broker, Spark, an S3 server): how they are shared, and when tests
 are left out.
 
-A part is known by its fixture, or by `@pytest.mark.needs("Spark")` where a test starts it in a process of its own. One
-worker of pytest-xdist runs all tests of a module (`--dist loadfile`). Each worker starts a part once, when the first of
-its modules needs it: two Spark sessions and two brokers fit two cores, and both workers are busy to the end.
+A part is known by its fixture, or by `@pytest.mark.needs("Spark")` where a test starts it in a process of its own. A
+worker of pytest-xdist starts a part once, when the first of its modules needs it; which worker has which modules stands
+in workers.py.
 
 Where there is no JDK, `make test` sets TIDELAKE_WITHOUT_JAVA. Tests whose part needs one are then left out, and so are
 those that need a program which is not installed (Prometheus, Chromium: packages of Debian), a small disk where users

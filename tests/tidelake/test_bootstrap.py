@@ -94,6 +94,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "tmp"
 
 
+@pytest.mark.exhaustive(kept=16)
 @pytest.mark.parametrize("memory", [{}, SPILLING], ids=["in memory", "spilled"])
 @pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.about)
 def test_every_merge_engine_makes_the_rows_of_an_ordinary_write(
@@ -109,6 +110,7 @@ def test_every_merge_engine_makes_the_rows_of_an_ordinary_write(
     assert not spill_folders(temporary)
 
 
+@pytest.mark.exhaustive(kept=16)
 @pytest.mark.parametrize("memory", [{}, SPILLING], ids=["in memory", "spilled"])
 @pytest.mark.parametrize(("buckets", "producer"), CASES)
 def test_the_changelog_of_every_producer_is_that_of_an_ordinary_write(

@@ -53,6 +53,7 @@ def test_an_unknown_name_raises_an_attribute_error() -> None:
         tidelake.open_lake  # type: ignore[attr-defined]  # noqa: B018
 
 
+@pytest.mark.exhaustive(kept=2)
 @pytest.mark.parametrize("name", ["aio", "arguments", "conditions", "duckdb", "errors", "results", "schema"])
 def test_a_public_module_needs_no_import_of_its_own(name: str) -> None:
     program = f"import sys, tidelake; assert tidelake.{name} is sys.modules['tidelake.{name}']"

@@ -487,6 +487,7 @@ def test_a_column_that_is_added_meanwhile_stays(monkeypatch: pytest.MonkeyPatch)
 # ---------------------------------------------------------------- crashes
 
 
+@pytest.mark.exhaustive(kept=4)
 @EACH
 def test_before_its_last_step_readers_see_all_rows_and_it_is_finished(
     rewriting: Rewriting, monkeypatch: pytest.MonkeyPatch

@@ -230,7 +230,7 @@ def kills(monkeypatch: pytest.MonkeyPatch, points: Points) -> None:
     monkeypatch.setattr(DecodePool, "begin", begin_and_kill)
 
 
-@pytest.mark.exhaustive(kept=3)
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("kills")
 @pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
 def test_a_pipeline_ends_as_one_that_decodes_itself(case: Case, tmp_path: Path) -> None:

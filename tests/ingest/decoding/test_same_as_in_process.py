@@ -92,7 +92,7 @@ def test_a_capture_is_decoded_alike(capture: str) -> None:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.exhaustive(kept=2)
+@pytest.mark.exhaustive
 @pytest.mark.sampled
 @pytest.mark.parametrize("name", IN_PROCESSES)
 def test_damaged_records_of_a_format_are_decoded_alike(name: str) -> None:

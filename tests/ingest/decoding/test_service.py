@@ -17,7 +17,8 @@ from tests.ingest.decoding.pools import PATIENCE_S, decoding_processes, wait_for
 from tidelake.ingest.decoding.shared_slots import SharedSlots
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL], ids=lambda number: number.name)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
 def test_no_process_is_left(number: signal.Signals, tmp_path: Path) -> None:
     (tmp_path / "log").mkdir()
     configuration = {

@@ -224,7 +224,7 @@ def snapshot_then(end: Callable[[World], None], options: Mapping[str, str], boot
     return world
 
 
-@pytest.mark.exhaustive(kept=16)
+@pytest.mark.exhaustive(kept=5)
 @pytest.mark.parametrize("producer", PRODUCERS)
 @pytest.mark.parametrize("end", ENDS, ids=lambda end: end.__name__)
 def test_rows_and_the_sum_of_their_changes_are_those_of_an_ordinary_load(

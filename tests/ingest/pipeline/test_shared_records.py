@@ -401,6 +401,7 @@ async def test_a_truncate_that_a_history_cannot_have_stops_only_the_history() ->
 # ---------------------------------------------------------------- captures of a real database
 
 
+@pytest.mark.exhaustive(kept=2)
 @pytest.mark.parametrize("name", ["orders", "customers"])
 @pytest.mark.parametrize("kill_at", [None, 60, 130])
 async def test_a_capture_as_a_table_and_as_its_history_leads_to_the_database(

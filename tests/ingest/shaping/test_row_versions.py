@@ -188,8 +188,9 @@ def test_the_versions_of_a_time_are_the_ordinary_table_of_that_time(
 # ---------------------------------------------------------------- kills
 
 
+@pytest.mark.exhaustive
 @pytest.mark.sampled
-@pytest.mark.parametrize("fault", [Fault.BEFORE, Fault.AFTER])
+@pytest.mark.parametrize("fault", [Fault.AFTER, Fault.BEFORE])
 def test_a_process_that_is_killed_at_any_call_leaves_no_version_out_and_none_twice(fault: Fault) -> None:
     first: list[Change] = [(key, time, time) for time in (2, 4, 6) for key in (1, 2)]
     second: list[Change] = [(1, 5, 50), (2, 3, None), (1, 4, 40), (2, 8, None), (3, 1, 1), (1, 7, None), (2, 7, 70)]
@@ -220,6 +221,7 @@ def test_a_process_that_is_killed_at_any_call_leaves_no_version_out_and_none_twi
 # ---------------------------------------------------------------- captures of a real database
 
 
+@pytest.mark.exhaustive(kept=2)
 @pytest.mark.parametrize("kill_at", [None, 60, 130])
 @pytest.mark.parametrize("name", ["orders", "customers"])
 def test_the_current_versions_of_a_capture_are_the_database_and_all_are_those_of_its_history(

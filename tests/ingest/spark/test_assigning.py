@@ -133,6 +133,7 @@ def check(table: tidelake.Table, key: Sequence[str], model: Mapping[tuple[Any, .
     assert verify(table.context, deep=True) == []  # the index of each bucket, too
 
 
+@pytest.mark.exhaustive(kept=4)
 @pytest.mark.sampled
 @pytest.mark.parametrize("key", KEYS.values(), ids=list(KEYS))
 @pytest.mark.parametrize(

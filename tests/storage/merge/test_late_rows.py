@@ -37,6 +37,7 @@ TABLES: Mapping[str, tuple[Mapping[str, str], tuple[str, ...]]] = {
 }
 
 
+@pytest.mark.exhaustive(kept=3)
 @pytest.mark.parametrize(("options", "named"), TABLES.values(), ids=TABLES)
 def test_the_named_columns_depend_on_compactions_and_no_others_do(
     options: Mapping[str, str], named: tuple[str, ...]

@@ -73,6 +73,7 @@ def made(folder: Path, kind: str, columns: Sequence[Column]) -> Table:
     return table
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "kind", [*(kind for kind in KINDS if kind != _SLOW), pytest.param(_SLOW, marks=pytest.mark.interop)]
 )

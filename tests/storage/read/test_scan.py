@@ -276,6 +276,7 @@ CHANGES: Final = (
 )
 
 
+@pytest.mark.exhaustive(kept=6)
 @pytest.mark.parametrize("primary_key", [(), ("k",)], ids=["append", "upserts"])
 @pytest.mark.parametrize("case", CHANGES, ids=lambda case: case.id)
 def test_statistics_of_an_older_schema_hide_no_row(case: Change, primary_key: Sequence[str]) -> None:

@@ -78,6 +78,7 @@ def ids(scan: Scan, splits: Any = None) -> list[int]:
     return found
 
 
+@pytest.mark.exhaustive(kept=12)
 @pytest.mark.parametrize("table_of", TABLES)
 @pytest.mark.parametrize("count", [1, 3, 50])
 @pytest.mark.parametrize("condition", [None, "id > 10 and id < 95"])

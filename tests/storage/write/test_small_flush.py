@@ -72,6 +72,7 @@ def messages_of(context: TableContext, rows: pa.RecordBatch) -> list[dict[str, A
     return found
 
 
+@pytest.mark.exhaustive(kept=6)
 @pytest.mark.parametrize(
     "options",
     [

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -65,18 +66,21 @@ OTHER_OPTIONS: Final = frozenset(
 )  # of tidelake itself, Maxwell, pip, spark-submit, Kafka, tools/kafka, Helm, tests.simulation, examples
 
 
-def messages(path: Path) -> Iterator[str]:
+@cache
+def messages(path: Path) -> Sequence[str]:
     """Texts of a module; what is put into them while it runs is left open. Not its docstrings."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
-    reported = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
-        if id(node) in parts or id(node) in reported:
+    found, left_out = list[str](), set[int]()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):  # a node comes before its parts
+        if id(node) in left_out:
             continue
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield node.value
+        if isinstance(node, ast.Expr):
+            left_out.add(id(node.value))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.append(node.value)
         elif isinstance(node, ast.JoinedStr):
-            yield "".join(str(v.value) if isinstance(v, ast.Constant) else LEFT_OPEN for v in node.values)
+            left_out.update(map(id, node.values))
+            found.append("".join(str(v.value) if isinstance(v, ast.Constant) else LEFT_OPEN for v in node.values))
+    return found
 
 
 def named_in(texts: Iterator[str]) -> set[str]:

@@ -239,6 +239,7 @@ TWO_READS: Final = {
 }
 
 
+@pytest.mark.exhaustive(kept=6)
 @pytest.mark.parametrize("query", TWO_READS.values(), ids=TWO_READS.keys())
 @pytest.mark.parametrize("reader", ["attach", "sql"])
 def test_all_reads_of_a_query_see_one_snapshot(
@@ -479,6 +480,7 @@ print(connection.execute("select a.k, b.v from d.t a join d.t b using (k)").fetc
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "views",
     [

@@ -299,6 +299,7 @@ TYPES_OF_NEW_TABLES: Final[Mapping[str, Mapping[str, str]]] = {
 AVRO: Final = [recorded for recorded in RECORDED_TABLES if recorded.schemas is not None]
 
 
+@pytest.mark.exhaustive(kept=8)
 @pytest.mark.parametrize("recorded", AVRO, ids=lambda recorded: recorded.id)
 @pytest.mark.parametrize("emit_update_before", [False, True], ids=["upserts", "with old images"])
 @pytest.mark.sampled

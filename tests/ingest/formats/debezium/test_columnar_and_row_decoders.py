@@ -62,6 +62,7 @@ def test_both_decoders_read_a_recording_identically(recorded: RecordedTable, emi
     assert careful.row_decoded_records >= fast.row_decoded_records
 
 
+@pytest.mark.interop
 def test_both_decoders_read_the_orders_identically_and_all_use_the_columnar_path() -> None:
     recorded = own_recorded("orders-100k/orders")
     fast, careful = _decoders(recorded, target_of(recorded))

@@ -12,6 +12,7 @@ from tests.support.recorded_truth import RECORDED_TABLES, RecordedTable, differe
 from tidelake.ingest.formats.registry import open_format
 
 
+@pytest.mark.exhaustive(kept=26)
 @pytest.mark.parametrize(
     "recorded",
     [
