@@ -7,12 +7,14 @@
 5. The dead letters get their outcome.
 
 A crash after 3 leaves dead letters with an id and without an outcome. The next replay completes the interrupted one
-first. It skips tables that have its commit.
+first. Tables that have its commit have the rows of all these dead letters. So a dead letter which an attempt can't
+decide any more (the log has lost the records after it) loses the id before the first commit with it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -30,7 +32,7 @@ from tidelake.checkpoint.offsets import POSITION_PROPERTY, TopicPartition, posit
 from tidelake.compaction.compact_manager import compact_manager_factory
 from tidelake.errors import BadInput, CommitConflict, PositionRefused
 from tidelake.ingest.config.lower_case import format_of
-from tidelake.ingest.dead_letter_table import DeadLetterTable, values_of
+from tidelake.ingest.dead_letter_table import COLUMNS, DeadLetterTable, values_of
 from tidelake.ingest.formats.base import WITHHELD_REASON, TableRows
 from tidelake.ingest.pipeline.builder import expanded
 from tidelake.ingest.pipeline.configured_source import build_source
@@ -182,13 +184,14 @@ class DeadLetterReplay:
             # Only now: all dead letters before the tables' positions are there, also those of this moment.
             waiting = await asyncio.to_thread(self._read_waiting, None)
             later = await self._later_changes(decoded, waiting, newest)
-            plan = plan_replay(decoded, self._tables, later)
+            begun = await asyncio.to_thread(self._begun, replay_id)
+            plan = plan_replay(decoded, self._tables, later, *begun)
             if is_dry:
                 return _report(plan, dead_letters, None)
             if replay_id is None:
                 replay_id = await asyncio.to_thread(self._new_replay_id)
             try:
-                await asyncio.to_thread(self._execute, plan, newest, replay_id)
+                await asyncio.to_thread(self._execute, plan, dead_letters, newest, replay_id)
             except (CommitConflict, _TableChanged) as error:
                 if attempt == _ATTEMPTS:
                     raise CommitConflict(
@@ -279,14 +282,32 @@ class DeadLetterReplay:
     def _commit_user(self) -> str:
         return f"{self._pipeline}.replay"
 
-    def _execute(self, plan: ReplayPlan, newest: Mapping[str, _OwnState], replay_id: int) -> None:
+    def _begun(self, replay_id: int | None) -> tuple[set[str], set[str]]:
+        """Return (the tables that have the commit of this replay, the ids of its dead letters)."""
+        if replay_id is None:
+            return set(), set()
+        committed = set()
+        for name, table in self._tables.items():
+            newest = TableCommit(table.context, self._commit_user).latest_of_user()
+            if newest is not None and newest.commit_identifier >= replay_id:
+                committed.add(name)
+        return committed, self._marked(replay_id)
+
+    def _marked(self, replay_id: int) -> set[str]:
+        return set(self._dead_letters.read(col("replay_id") == replay_id, ("id",))["id"].to_pylist())
+
+    def _execute(
+        self, plan: ReplayPlan, dead_letters: Sequence[DeadLetter], newest: Mapping[str, _OwnState], replay_id: int
+    ) -> None:
         """Carry out the plan. Raises _TableChanged or CommitConflict if the pipeline committed first. The tables before
         the failed one keep their commits.
         """
-        context = self._dead_letters.open() if plan.outcomes else None
+        context = self._dead_letters.open() if plan.outcomes or plan.remaining else None
         if context is None:
             return
         ids = list(plan.outcomes)
+        self._append_left_over(plan, dead_letters)
+        self._unmark(context, plan, replay_id)
         self._mark(context, ids, {"replay_id": replay_id})
         for name, batches in plan.rows.items():
             self._write(self._tables[name].context, batches, newest[name], replay_id)
@@ -296,6 +317,25 @@ class DeadLetterReplay:
             self._mark(context, chosen, {"replay_outcome": outcome, "replayed_at": now})
         _log.info("dead letters replayed", replay_id=replay_id, letters=len(ids), tables=sorted(plan.rows))
 
+    def _append_left_over(self, plan: ReplayPlan, dead_letters: Sequence[DeadLetter]) -> None:
+        """Append a dead letter for each table that still lacks one which others have."""
+        if not plan.left_over:
+            return
+        existing = set(self._dead_letters.read(columns=("id",))["id"].to_pylist())
+        new = []
+        for one in dead_letters:
+            for table in plan.left_over.get(one["id"], ()):
+                id_ = hashlib.sha256(f"{one['id']} {table}".encode()).hexdigest()[: len(one["id"])]
+                if id_ not in existing:
+                    new.append({**one, "id": id_, "table": table, "replay_id": None})
+        if new:
+            self._dead_letters.append(pa.Table.from_pylist(new, COLUMNS))
+
+    def _unmark(self, context: TableContext, plan: ReplayPlan, replay_id: int) -> None:
+        """Take the id from dead letters that an earlier attempt could decide, and this one can't."""
+        if ids := sorted(self._marked(replay_id) & plan.remaining.keys()):
+            self._mark(context, ids, {"replay_id": None})
+
     def _mark(self, context: TableContext, ids: Sequence[str], values: Mapping[str, Any]) -> None:
         for start in range(0, len(ids), _IDS_AT_ONCE):
             where = col("id").is_in(ids[start : start + _IDS_AT_ONCE])
@@ -303,9 +343,6 @@ class DeadLetterReplay:
 
     def _write(self, context: TableContext, batches: Sequence[TableRows], newest: _OwnState, replay_id: int) -> None:
         commit = TableCommit(context, self._commit_user)
-        done = commit.latest_of_user()
-        if done is not None and done.commit_identifier >= replay_id:
-            return
         writer = TableWriter(context, compactor_factory=compact_manager_factory())
         try:
             for batch in batches:

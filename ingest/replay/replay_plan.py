@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidelake.checkpoint.offsets import TopicPartition
+from tidelake.errors import BadInput
 from tidelake.ingest.formats.base import TableRows
 from tidelake.ingest.replay.dead_letter_batches import DeadLetter, place_of
 from tidelake.ingest.replay.later_changes import Change, Key, LaterChanges, keys_of, row_values
@@ -56,11 +57,13 @@ class ReplayPlan:
 
     outcomes: the outcome of each dead letter, by its id
     remaining: the reason of each dead letter that can't be replayed, by its id
+    left_over: the tables that still lack a dead letter whose rows others have, by its id: it becomes one for each
     rows: the rows to write to each table, in order. Deletes are not yet those of `deletes: soft`
     """
 
     outcomes: dict[str, str] = field(default_factory=dict)
     remaining: dict[str, str] = field(default_factory=dict)
+    left_over: dict[str, list[str]] = field(default_factory=dict)
     rows: dict[str, list[TableRows]] = field(default_factory=lambda: defaultdict(list))
 
 
@@ -79,19 +82,41 @@ class DecodedDeadLetters:
 
 
 def plan_replay(
-    decoded: Sequence[DecodedDeadLetters], tables: Mapping[str, ReplayTable], later: LaterChanges
+    decoded: Sequence[DecodedDeadLetters],
+    tables: Mapping[str, ReplayTable],
+    later: LaterChanges,
+    committed: Collection[str] = (),
+    marked: Collection[str] = (),
 ) -> ReplayPlan:
     """Plan the replay.
 
     tables: the existing tables, by name.
+    committed: tables that have the rows of this replay already, from an attempt that was interrupted.
+    marked: ids of the dead letters whose rows these are.
+
+    Raises BadInput if one of them can no longer be decoded, so that its tables are unknown.
     """
     plan = ReplayPlan()
     for part in decoded:
-        kept, reasons, has_rows = _decide_all(part, tables, later)
-        reasons = {**reasons, **part.failed}
+        kept, undecided, has_rows = _decide_all(part, tables, later, committed)
+        reasons = {**{offset: next(iter(of_tables.values())) for offset, of_tables in undecided.items()}, **part.failed}
         for dead_letter in part.dead_letters:
-            offset = dead_letter["offset"]
-            if offset in reasons:
+            offset, table = dead_letter["offset"], dead_letter["table"]
+            is_begun = bool(committed) and dead_letter["id"] in marked
+            if committed and not is_begun:
+                plan.remaining[dead_letter["id"]] = "the replay had begun without it. Replay again"
+                reasons[offset] = plan.remaining[dead_letter["id"]]
+            elif is_begun and (table in committed or any(offset in kept[name] for name in committed)):
+                plan.outcomes[dead_letter["id"]] = REPLAYED
+                if offset in undecided:
+                    plan.left_over[dead_letter["id"]] = list(undecided[offset])
+            elif is_begun and table is None and offset in part.failed:
+                raise BadInput(
+                    f"the replay {dead_letter['replay_id']} was interrupted, and its dead letter "
+                    f"{dead_letter['topic']}:{dead_letter['partition']}:{offset} can't be decoded any more: "
+                    f"{part.failed[offset]}. Replay with the configuration that could decode it"
+                )
+            elif offset in reasons:
                 plan.remaining[dead_letter["id"]] = reasons[offset]
             elif offset not in has_rows:
                 plan.outcomes[dead_letter["id"]] = NO_ROWS
@@ -99,6 +124,8 @@ def plan_replay(
                 is_kept = any(offset in offsets for offsets in kept.values())
                 plan.outcomes[dead_letter["id"]] = REPLAYED if is_kept else SUPERSEDED
         for rows in part.tables:
+            if rows.target.name in committed:
+                continue
             chosen = [
                 number
                 for number, offset in enumerate(rows.offsets.tolist())
@@ -140,36 +167,43 @@ def _are_soft_deletes(changes: Sequence[Change]) -> bool:
 
 
 def _decide_all(
-    part: DecodedDeadLetters, tables: Mapping[str, ReplayTable], later: LaterChanges
-) -> tuple[dict[str, dict[int, set[int]]], dict[int, str], set[int]]:
-    """Return (table to offset to the rows to write, offset to the reason why its letter stays, offsets with rows)."""
+    part: DecodedDeadLetters, tables: Mapping[str, ReplayTable], later: LaterChanges, committed: Collection[str]
+) -> tuple[dict[str, dict[int, set[int]]], dict[int, dict[str, str]], set[int]]:
+    """Return (table to offset to the rows to write, offset to table to the reason why its letter stays, offsets with
+    rows).
+    """
     kept: dict[str, dict[int, set[int]]] = defaultdict(dict)
-    reasons: dict[int, str] = {}
+    reasons: dict[int, dict[str, str]] = defaultdict(dict)
     has_rows: set[int] = set()
     partition = place_of(part.dead_letters[0])[0]
     for rows in part.tables:
         table = tables[rows.target.name]
         offsets = rows.offsets.tolist()
         has_rows.update(offsets)
+        if table.name in committed:
+            kept[table.name] = {offset: set() for offset in offsets}
+            continue
         lacking = set() if rows.unavailable is None else set(rows.unavailable.rows.tolist())
         keys: list[Key] = [()] * len(offsets) if table.is_order_independent else keys_of(rows)
         orders = row_values(rows.rows, table.order_columns)
         for number, (key, offset, order) in enumerate(zip(keys, offsets, orders, strict=True)):
             if rows.target.versions is not None:
-                reasons[offset] = (
+                reasons[offset][table.name] = (
                     f"{table.name} keeps versions of rows, which a replay can't split while the pipeline writes them. "
                     "Read the record again: `tidelake ingest run … --rewind-to TABLE=…`"
                 )
                 continue
             if number in lacking:
-                reasons[offset] = "the record leaves out values that did not change, and a replay does not look them up"
+                reasons[offset][table.name] = (
+                    "the record leaves out values that did not change, and a replay does not look them up"
+                )
                 continue
             is_log_unavailable = offset + 1 < later.complete_from.get(partition, 0)
             verdict = _decide_row(table, later, is_log_unavailable, key, offset, order, partition)
             if verdict is True:
                 kept[table.name].setdefault(offset, set()).add(number)
             elif verdict is not False:
-                reasons[offset] = verdict
+                reasons[offset][table.name] = verdict
     return kept, reasons, has_rows
 
 

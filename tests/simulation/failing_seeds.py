@@ -20,4 +20,5 @@ FAILED_ONCE: Final[tuple[tuple[int, int, str], ...]] = (
     (7, 600, "a commit whose base expired, too, while buckets were compared, was told of a corrupt file"),
     (22, 4_000, "a tag's deletion that slept deleted files of newer snapshots"),
     (204, 4_000, "a start that had listed the partitions before another process read new ones was told of a new topic"),
+    (8, 4_000, "a dead letter that a replay could no longer decide got the id of that replay, as if it were written"),
 )

@@ -401,6 +401,113 @@ def test_an_interrupted_replay_is_completed_by_the_next_one_and_counted_once(
     assert shop.replay() == []
 
 
+def expire_log(shop: Shop, patches: pytest.MonkeyPatch, first: int) -> None:
+    """Let the log begin at an offset, a file for each, as Kafka's does by its retention."""
+    for offset in range(first):
+        (shop.path / "in" / f"{offset:04}.jsonl").unlink()
+
+    async def bounds(self: ChangeLogFolder, partitions: Any) -> dict[TopicPartition, OffsetRange]:
+        return {TopicPartition("shop", 0): OffsetRange(first, shop.offset)}
+
+    patches.setattr(ChangeLogFolder, "bounds", bounds)
+
+
+def test_a_letter_that_a_second_attempt_can_not_decide_is_not_taken_for_replayed_later(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.add((1, BAD))
+    shop.add((2, BAD))
+    shop.add((3, 3))
+    shop.run()
+    shop.fix()
+    write, kept = DeadLetterReplay._write, (shop.path / "in" / "0001.jsonl").read_text()
+    attempts: list[int] = []
+
+    with monkeypatch.context() as patches:
+
+        def lose_log(*arguments: Any) -> None:
+            attempts.append(1)
+            if len(attempts) == 1:
+                expire_log(shop, patches, 2)
+                raise replay._TableChanged
+            write(*arguments)
+
+        patches.setattr(DeadLetterReplay, "_write", lose_log)
+        (report,) = shop.replay()
+        assert len(attempts) == 2
+        assert [one["offset"] for one in report.remaining] == [0]
+        assert shop.rows() == {2: BAD, 3: "3"}
+        assert [letter["replay_id"] is None for letter in shop.dead_letters()] == [True, False]
+    (shop.path / "in" / "0001.jsonl").write_text(kept)  # a backup of the log
+    assert outcomes(shop.replay()) == {"replayed": 1}
+    assert shop.rows() == {1: BAD, 2: BAD, 3: "3"}
+
+
+def test_what_an_interrupted_replay_has_written_is_replayed_although_the_log_is_lost_since(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.add((1, BAD))
+    shop.add((2, 2))
+    shop.add((3, 3))
+    shop.run()
+    shop.fix()
+    write = DeadLetterReplay._write
+
+    def crash(*arguments: Any) -> None:
+        write(*arguments)
+        raise OSError("power cut")
+
+    with monkeypatch.context() as patches:
+        patches.setattr(DeadLetterReplay, "_write", crash)
+        with pytest.raises(OSError, match="power cut"):
+            shop.replay()
+    expire_log(shop, monkeypatch, 2)
+    assert outcomes(shop.replay()) == {"replayed": 1}
+    assert shop.replay() == []
+    assert shop.rows() == {1: BAD, 2: "2", 3: "3"}
+
+
+def test_a_letter_that_one_of_two_tables_got_before_a_crash_stays_for_the_other_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Shop(tmp_path, key=False)
+    shop.catalog.create_table(
+        "shop.newest", shop.catalog.table("shop.orders").schema, primary_key=["id"], options={"bucket": "1"}
+    )
+    shop.settings = "tables: [{name: shop.orders, match: shop.orders}, {name: shop.newest, match: shop.orders}]"
+    shop.add((1, BAD))
+    shop.add((2, 2))
+    shop.add((3, 3))
+    shop.run()
+    shop.fix()
+    shop.catalog.alter_table("shop.newest", [tidelake.UpdateColumnType("quantity", "STRING")])
+    # A record that nobody could decode has one letter for both tables.
+    letters = shop.catalog.table(LETTERS)
+    letters.delete(tidelake.col("table") == "shop.newest")
+    letters.update(tidelake.col("offset") == 0, {"table": None})
+    write, kept = DeadLetterReplay._write, (shop.path / "in" / "0001.jsonl").read_text()
+
+    def crash_before_the_second(*arguments: Any) -> None:
+        if arguments[1].name == "shop.newest":
+            raise OSError("power cut")
+        write(*arguments)
+
+    with monkeypatch.context() as patches:
+        patches.setattr(DeadLetterReplay, "_write", crash_before_the_second)
+        with pytest.raises(OSError, match="power cut"):
+            shop.replay()
+    with monkeypatch.context() as patches:
+        expire_log(shop, patches, 2)
+        completed, left_over = shop.replay()
+        assert completed.outcomes == {"replayed": 1}
+        assert [one["offset"] for one in left_over.remaining] == [0]
+    (shop.path / "in" / "0001.jsonl").write_text(kept)
+    assert outcomes(shop.replay()) == {"replayed": 1}
+    assert shop.replay() == []
+    assert shop.catalog.table("shop.newest").scan().to_arrow()["id"].to_pylist() == [1, 2, 3]
+    assert sorted(shop.catalog.table("shop.orders").scan().to_arrow()["id"].to_pylist()) == [1, 2, 3]
+
+
 def test_a_concurrent_pipeline_commit_makes_the_replay_retry(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """A newer change comes into the table after the log was read, and before the replay writes."""
     shop.add((1, BAD))
