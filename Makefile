@@ -77,7 +77,7 @@ test: lint tools ## lint, and the tests that take less than ten minutes
 	@$(if $(WITHOUT_JAVA),export $(WITHOUT_JAVA); )$(call pytest,)
 
 .PHONY: test-interop
-test-interop: $(VENV)/.development tools ## all cases against Java Paimon, Kafka, Spark and S3, and more random cases; DAYS=5: a fifth
+test-interop: $(VENV)/.development tools ## all cases against Java Paimon, Kafka, Spark and S3, and more random cases; DAYS=7: a seventh
 	$(call title,'pytest -m interop or sampled')
 	@tools/require-java
 	@export TIDELAKE_TEST_DAYS=$(DAYS); $(call pytest,-m '(interop or sampled or hypothesis) and not long' --hypothesis-profile=thorough)

@@ -15,7 +15,7 @@ Random cases (Hypothesis): `make test` draws a fifth of them, `make test-interop
 Loops over cases: they have the same cases in each run, a fifth in `make test` and all in `make test-interop`. Pass
 their number to `rounds`, or a list of them to `sample`.
 
-`make test-interop DAYS=5` runs a fifth of its cases, others each day: each case runs once within five days. Cases that
+`make test-interop DAYS=7` runs a seventh of its cases, others each day: each case runs once within a week. Cases that
 take long even so are marked one by one with the help of `is_of_the_day`; the others are `long`. TIDELAKE_TEST_DAY sets
 another day than today.
 """
