@@ -101,28 +101,20 @@ def plan_replay(
         kept, undecided, has_rows = _decide_all(part, tables, later, committed)
         reasons = {**{offset: next(iter(of_tables.values())) for offset, of_tables in undecided.items()}, **part.failed}
         for dead_letter in part.dead_letters:
-            offset, table = dead_letter["offset"], dead_letter["table"]
-            is_begun = bool(committed) and dead_letter["id"] in marked
-            if committed and not is_begun:
-                plan.remaining[dead_letter["id"]] = "the replay had begun without it. Replay again"
-                reasons[offset] = plan.remaining[dead_letter["id"]]
-            elif is_begun and (table in committed or any(offset in kept[name] for name in committed)):
-                plan.outcomes[dead_letter["id"]] = REPLAYED
-                if offset in undecided:
-                    plan.left_over[dead_letter["id"]] = list(undecided[offset])
-            elif is_begun and table is None and offset in part.failed:
-                raise BadInput(
-                    f"the replay {dead_letter['replay_id']} was interrupted, and its dead letter "
-                    f"{dead_letter['topic']}:{dead_letter['partition']}:{offset} can't be decoded any more: "
-                    f"{part.failed[offset]}. Replay with the configuration that could decode it"
-                )
-            elif offset in reasons:
-                plan.remaining[dead_letter["id"]] = reasons[offset]
-            elif offset not in has_rows:
-                plan.outcomes[dead_letter["id"]] = NO_ROWS
+            id_, offset = dead_letter["id"], dead_letter["offset"]
+            is_written = id_ in marked and _is_written(dead_letter, kept, part.failed, committed)
+            if is_written:
+                reasons.pop(offset, None)
+                plan.left_over[id_] = list(undecided.get(offset, ()))
+            elif committed and id_ not in marked:
+                reasons[offset] = "the replay had begun without it. Replay again"
+            if offset in reasons:
+                plan.remaining[id_] = reasons[offset]
+            elif not is_written and offset not in has_rows:
+                plan.outcomes[id_] = NO_ROWS
             else:
-                is_kept = any(offset in offsets for offsets in kept.values())
-                plan.outcomes[dead_letter["id"]] = REPLAYED if is_kept else SUPERSEDED
+                is_kept = is_written or any(offset in offsets for offsets in kept.values())
+                plan.outcomes[id_] = REPLAYED if is_kept else SUPERSEDED
         for rows in part.tables:
             if rows.target.name in committed:
                 continue
@@ -135,6 +127,23 @@ def plan_replay(
                 partition = place_of(part.dead_letters[0])[0]
                 plan.rows[rows.target.name].append(_with_soft_deletes_since(rows, chosen, later, partition))
     return plan
+
+
+def _is_written(
+    dead_letter: DeadLetter,
+    kept: Mapping[str, Mapping[int, Collection[int]]],
+    failed: Mapping[int, str],
+    committed: Collection[str],
+) -> bool:
+    """Return whether a table has the rows of this dead letter of an interrupted replay."""
+    offset, table = dead_letter["offset"], dead_letter["table"]
+    if committed and table is None and offset in failed:
+        raise BadInput(
+            f"the replay {dead_letter['replay_id']} was interrupted, and its dead letter "
+            f"{dead_letter['topic']}:{dead_letter['partition']}:{offset} can't be decoded any more: {failed[offset]}. "
+            "Replay with the configuration that could decode it"
+        )
+    return table in committed or any(offset in kept.get(name, ()) for name in committed)
 
 
 def _with_soft_deletes_since(
