@@ -167,6 +167,20 @@ class CheckpointCoordinator:
         complete = self._complete_before.get(table, self._complete)
         return {p: max(end, complete.get(p, end)) for p, end in ends.items()}
 
+    def complete_ends(self, tables: Collection[str]) -> dict[TopicPartition, int]:
+        """Return the offset of each partition below which all records of these tables are in the tables.
+
+        A table whose records ended long ago does not hold back the others.
+        """
+        apart = [table for table in tables if table in self._complete_before or table in self._detached]
+        common = resume_offsets(self._published[table] for table in tables if table not in apart)
+        ends = {p: max(end, self._complete.get(p, end)) for p, end in common.items()}
+        for table in apart:
+            own = self._published[table].ends if table in self._detached else self.complete_up_to(table)
+            for partition, end in own.items():
+                ends[partition] = min(end, ends.get(partition, end))
+        return ends
+
     def leave_out(self, table: str) -> None:
         """Remove a failed table: its rows since its last commit are dropped, and no more rows are written to it."""
         self._pending.pop(table, None)

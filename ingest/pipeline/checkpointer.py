@@ -306,16 +306,11 @@ class Checkpointer:
         await self._tracker.register()
 
     def _confirmed(self, coordinator: CheckpointCoordinator) -> dict[TopicPartition, int]:
-        """Return the offsets below which nothing is read again: all tables have the records, or the quarantine keeps
-        them.
-        """
-        ends = resume_offsets(coordinator.positions.values())
+        """Return the offsets below which all tables have the records, or the quarantine keeps them."""
         if self._quarantine is None or not self._quarantine.failed:
-            return ends
-        running = (
-            position for table, position in coordinator.positions.items() if table not in self._quarantine.failed
-        )
-        ends = {**ends, **resume_offsets(running)}
+            return coordinator.complete_ends(coordinator.positions.keys())
+        ends = resume_offsets(coordinator.positions.values())
+        ends |= coordinator.complete_ends(coordinator.positions.keys() - self._quarantine.failed.keys())
         for table in self._quarantine.failed:
             for partition, end in (self._quarantine.read_up_to(table) or {}).items():
                 ends[partition] = min(end, ends.get(partition, end))

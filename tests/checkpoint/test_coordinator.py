@@ -233,7 +233,30 @@ def test_a_table_that_is_held_back_has_its_records_only_up_to_the_checkpoint_bef
         assert subject.due_in_ms(now_ms) == (1_000 if is_due_again else None)  # without a record, too
         assert subject.complete_up_to("a") == {P0: 5}
         assert subject.complete_up_to("b") == {P0: end}
+        assert subject.complete_ends(["b"]) == {P0: end}
+        assert subject.complete_ends(["a", "b"]) == {P0: 5}
     checkpoint_at(5_000, {"a": FILES, "b": []})
     assert subject.positions["a"].ranges == {P0: OffsetRange(5, 9)}
     assert subject.complete_up_to("a") == {P0: 9}
     assert subject.due_in_ms(5_000) is None
+
+
+def test_a_table_without_records_does_not_hold_back_the_offsets_below_which_nothing_is_missing() -> None:
+    subject = coordinator(idle=at(3), busy=at(0))
+    for end, now_ms in ((5, 0), (9, 2_000)):
+        subject.record_write(P0, end, nbytes=1, now_ms=now_ms)
+        subject.begin(now_ms)
+        subject.prepared({"idle": [], "busy": FILES}, IDENTITY)
+        assert subject.complete_ends(["idle", "busy"]) == {P0: 0 if end == 5 else 5}  # the checkpoint may fail
+        subject.committed("busy")
+        subject.completed()
+        assert subject.complete_ends(["idle", "busy"]) == {P0: end}
+    subject.detach(
+        "busy", subject.positions["busy"], {P0: 9}
+    )  # after a quarantine: it is read apart
+    subject.record_write(P0, 12, nbytes=1, now_ms=4_000)
+    subject.begin(4_000)
+    subject.prepared({"idle": []}, IDENTITY)
+    subject.completed()
+    assert subject.complete_ends(["idle"]) == {P0: 12}
+    assert subject.complete_ends(["idle", "busy"]) == {P0: 9}

@@ -142,11 +142,12 @@ class Log:
         self.has_lost = True
 
     def is_read(self, table: str, topic_id: str, ends: Mapping[TopicPartition, int]) -> bool:
-        """Return whether the table has no row after these offsets: a marker need not move its position."""
+        """Return whether the table has no row after these offsets. Markers and dead letters need not move a position."""
         for name, one in self.partitions.items():
             start = max(ends.get(name, 0) if topic_id == self.topic_id else 0, one.first)
-            for record, change in zip(one.records[start:], one.changes[start:], strict=True):
-                if record is not None and change is not None and table_of(change) == table:
+            for offset in range(start, len(one.records)):
+                change = None if one.records[offset] is None or offset in one.too_large else one.changes[offset]
+                if change is not None and table_of(change) == table:
                     return False
         return True
 
