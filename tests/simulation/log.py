@@ -142,7 +142,7 @@ class Log:
         self.has_lost = True
 
     def is_read(self, table: str, topic_id: str, ends: Mapping[TopicPartition, int]) -> bool:
-        """Return whether the table has no row after these offsets. Markers and dead letters need not move a position."""
+        """Return whether the table has no row after these offsets. Markers and dead letters move no position."""
         for name, one in self.partitions.items():
             start = max(ends.get(name, 0) if topic_id == self.topic_id else 0, one.first)
             for offset in range(start, len(one.records)):
