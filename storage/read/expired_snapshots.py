@@ -39,7 +39,7 @@ def raise_if_changes_expired(context: TableContext, snapshot: Snapshot) -> Itera
     """Wrap code that reads the changes of a snapshot, in the same way.
 
     The changes exist as long as the snapshot or its separate changelog. A tag keeps no changes. So the changes of a
-    branch's first snapshot may have expired before the branch was created.
+    first snapshot may have expired before it came to this branch from a tag.
     """
     try:
         yield
@@ -47,7 +47,7 @@ def raise_if_changes_expired(context: TableContext, snapshot: Snapshot) -> Itera
         if not context.history.has_changes(snapshot.id):
             raise snapshot_expired(context, snapshot.id, changes=True) from error
         if context.history.may_be_without_changelog(snapshot):
-            where = f"its changelog expired before branch {context.branch} began with its tag"
+            where = f"its changelog expired before branch {context.branch} got the snapshot from a tag"
             raise SnapshotExpired(
                 context.name, snapshot.id, f"{where}; changes can be read from {snapshot.id + 1} on"
             ) from error

@@ -251,9 +251,7 @@ def test_a_table_without_records_does_not_hold_back_the_offsets_below_which_noth
         subject.committed("busy")
         subject.completed()
         assert subject.complete_ends(["idle", "busy"]) == {P0: end}
-    subject.detach(
-        "busy", subject.positions["busy"], {P0: 9}
-    )  # after a quarantine: it is read apart
+    subject.detach("busy", subject.positions["busy"], {P0: 9})  # after a quarantine: it is read apart
     subject.record_write(P0, 12, nbytes=1, now_ms=4_000)
     subject.begin(4_000)
     subject.prepared({"idle": []}, IDENTITY)

@@ -155,7 +155,7 @@ class BranchCheck:
         if not found or not is_first or not self._context.history.may_be_without_changelog(snapshot):
             return found
         self._manifests.is_complete = is_complete
-        what = "its changelog is missing: it probably expired before this branch was created from its tag"
+        what = "its changelog is missing: it probably expired before the snapshot came here from a tag or a branch"
         remedy = f"Follow changes from snapshot {snapshot.id + 1} on; the table at it is whole"
         return [Finding("changelog-expired", where, what, remedy, Severity.NOTE)]
 

@@ -12,10 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tidelake.storage.fileio.base import FileIO
-from tidelake.storage.model.format import DEFAULT_BRANCH
 from tidelake.storage.model.paths import TablePaths, parse_changelog_id
 from tidelake.storage.model.snapshots.snapshot import Snapshot, SnapshotStore, read_hint, write_durable_hint
-from tidelake.storage.model.snapshots.tags import tagged_snapshots
 
 
 class ChangelogStore:
@@ -110,8 +108,7 @@ class ChangeHistory:
     def may_be_without_changelog(self, snapshot: Snapshot) -> bool:
         """Whether a snapshot may have come to this branch from a tag, so that its changelog may have expired before.
 
-        This is possible for the first snapshot of a branch, and for that of main after a rollback to a tag.
+        This is possible for the first snapshot: of a branch, and of main after a rollback to a tag, or after a branch
+        has replaced it. The tag may be deleted since, so nothing tells that it was there.
         """
-        if self.snapshots.earliest_id() != snapshot.id:
-            return False
-        return self._paths.branch != DEFAULT_BRANCH or snapshot in tagged_snapshots(self._io, self._paths)
+        return self.snapshots.earliest_id() == snapshot.id

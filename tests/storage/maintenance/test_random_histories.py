@@ -267,6 +267,7 @@ def live(seed: int, steps: int) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)
 def test_every_retained_state_is_readable_after_thousands_of_steps() -> None:
     for seed in range(1000, 1025):
         live(seed, 120)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -138,7 +139,7 @@ def test_a_branch_of_a_tag_whose_changelog_expired_is_sound(tmp_path: Path) -> N
     assert [finding.check for finding in report.findings] == ["changelog-expired"]
     assert [finding.severity for finding in report.findings] == [Severity.NOTE]
     assert report.orphans is not None
-    with pytest.raises(SnapshotExpired, match="before branch b began"):
+    with pytest.raises(SnapshotExpired, match="before branch b got the snapshot from a tag"):
         change_counts(branch)
     write(branch, 2)
     assert [change.rows.num_rows for change in branch.changes(start=2)] == [1]
@@ -146,10 +147,38 @@ def test_a_branch_of_a_tag_whose_changelog_expired_is_sound(tmp_path: Path) -> N
     assert inspect(main.context).problems == []
 
 
+def bring_back_by_a_rollback_of_java(table: Table) -> None:
+    """Ours leaves out the changelog."""
+    root = Path(table.location)
+    for path in (root / "snapshot").iterdir():
+        path.unlink()
+    shutil.copy(root / "tag/tag-g", root / "snapshot/snapshot-1")
+
+
+def bring_back_by_fast_forward(table: Table) -> None:
+    table.fast_forward("b")
+
+
+@pytest.mark.parametrize("bring_back", [bring_back_by_a_rollback_of_java, bring_back_by_fast_forward])
+def test_main_is_sound_with_a_tag_s_snapshot_whose_changelog_expired_also_without_the_tag(
+    tmp_path: Path, bring_back: Callable[[Table], None]
+) -> None:
+    main, _ = branched_table(tmp_path, "input", before_branch=5)
+    bring_back(main)
+    main.delete_branch("b")
+    main.delete_tag("g")
+    report = inspect(main.context)
+    assert [(finding.check, finding.severity) for finding in report.findings] == [("changelog-expired", Severity.NOTE)]
+    write(main, 2)
+    assert [change.rows.num_rows for change in main.changes(start=2)] == [1]
+    assert inspect(main.context).problems == []
+
+
 def test_a_lost_required_changelog_is_a_problem(tmp_path: Path) -> None:
+    """That of a first snapshot could have expired before the snapshot came here from a tag."""
     main, _ = branched_table(tmp_path, "input")
-    name = main.snapshots()[0].changelog_manifest_list
+    write(main, 2)
+    name = main.snapshots()[-1].changelog_manifest_list
     assert name is not None
     Path(main.context.paths.manifest(name)).unlink()
-    (Path(main.location) / "tag/tag-g").unlink()
     assert [finding.check for finding in inspect(main.context).problems] == ["manifest-unreadable"]
