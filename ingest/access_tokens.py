@@ -234,9 +234,8 @@ class TokenCache:
     clock: the monotonic time in seconds; tests replace it.
     """
 
-    def __init__(self, source: TokenSource, clock: Callable[[], float] = lambda: env.monotonic_s()) -> None:
+    def __init__(self, source: TokenSource) -> None:
         self._source = source
-        self._clock = clock
         self._lock = env.Lock()
         self._held: AccessToken | None = None
         self._retry_s = 0.0
@@ -244,17 +243,17 @@ class TokenCache:
     def token(self) -> AccessToken:
         """Return a valid token. Raises TokenUnavailable."""
         with self._lock:
-            held, now_s = self._held, self._clock()
+            held, now_s = self._held, env.monotonic_s()
             if held is not None and (now_s < held.renewal_s() or now_s < min(self._retry_s, held.expires_s)):
                 return held
             try:
                 self._held = self._source.request()
             except TokenUnavailable as error:
-                if held is None or self._clock() >= held.expires_s:
+                if held is None or env.monotonic_s() >= held.expires_s:
                     self._held = None
                     raise
-                self._retry_s = self._clock() + _RENEWAL_RETRY_S
-                left_s = round(held.expires_s - self._clock())
+                self._retry_s = env.monotonic_s() + _RENEWAL_RETRY_S
+                left_s = round(held.expires_s - env.monotonic_s())
                 _log.warning("the access token could not be renewed", reason=str(error), valid_for_s=left_s)
                 return held
             return self._held

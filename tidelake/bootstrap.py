@@ -18,7 +18,6 @@ from tidelake.errors import BadInput, CommitOutcomeUnknown, UnsupportedFeature
 from tidelake.frames.incoming import Rows, incoming_rows, stream_closed
 from tidelake.storage.commit.commit_message import Committable
 from tidelake.storage.commit.manifests.snapshot_files import live_entries
-from tidelake.storage.commit.publisher import CommitEnvironment
 from tidelake.storage.commit.table_commit import TableCommit
 from tidelake.storage.maintenance.automatic_tags import tag_batch_write
 from tidelake.storage.maintenance.partition_done import mark_done_at_end_of_input
@@ -34,13 +33,11 @@ class Bootstrap:
     Raises BadInput for a table that has rows or no primary key, UnsupportedFeature for options that leave it no way.
     """
 
-    def __init__(
-        self, context: TableContext, commit_user: str, *, environment: CommitEnvironment | None = None
-    ) -> None:
+    def __init__(self, context: TableContext, commit_user: str) -> None:
         check_can_bootstrap(context)
         self._context = context
         self._writer = TableWriter(context, bootstraps=True)
-        self._commit = TableCommit(context, commit_user, environment=environment)
+        self._commit = TableCommit(context, commit_user)
 
     def write(self, rows: Rows) -> None:
         """Add rows, in any order; of rows with equal keys, the merge engine decides as in an ordinary write.

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 
-from tidelake.bootstrap import Bootstrap
+from tidelake.batch_writes import BatchWrites
+from tidelake.change_range import ChangeRange
 from tidelake.compaction import table_compaction
 from tidelake.compaction.append.clustering import ClusteringStrategy
 from tidelake.compaction.cancellation import CancellationToken
@@ -17,12 +18,11 @@ from tidelake.compaction.jobs.request import CompactionRequest
 from tidelake.compaction.manifest_compaction import ManifestCompaction, compact_manifests
 from tidelake.compaction.report import CompactionReport
 from tidelake.errors import BadInput
-from tidelake.frames.incoming import Rows
-from tidelake.one_commit import OneCommit, commit_user_of
+from tidelake.one_commit import commit_user_of
 from tidelake.read_selection import ReadSelection
 from tidelake.scan import IncrementalScan, Scan, projection, snapshot_projection, with_fields
 from tidelake.storage.base import env
-from tidelake.storage.base.arguments import INT64_MAX, check_whole_number, checked, checked_except
+from tidelake.storage.base.arguments import checked, checked_except
 from tidelake.storage.commit.expire.expire_now import ExpiryResult, expire_now
 from tidelake.storage.commit.expire.retention import retention_of
 from tidelake.storage.commit.iceberg.publication import iceberg_publication_of
@@ -44,17 +44,12 @@ from tidelake.storage.model.options.maintenance_options import PartitionExpirati
 from tidelake.storage.model.snapshots.branches import branch_names
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
-from tidelake.storage.read.changes.change_reader import ChangeBatch, ChangeReader
+from tidelake.storage.read.changes.change_reader import ChangeBatch
 from tidelake.storage.read.changes.subtask import Subtask
 from tidelake.storage.read.conditions import as_predicate
 from tidelake.storage.read.evolution.tracked_columns import tracked_schema
 from tidelake.storage.read.follow import Bound, CancelEvent, Follower, follow
-from tidelake.storage.read.incremental_read import (
-    NO_INCREMENT,
-    NoIncrement,
-    is_incremental,
-    read_increment,
-)
+from tidelake.storage.read.incremental_read import NoIncrement
 from tidelake.storage.read.predicate import Predicate
 from tidelake.storage.read.stream.consumer_progress import ConsumerProgress
 from tidelake.storage.read.stream.start import Start, StartAt
@@ -62,7 +57,7 @@ from tidelake.storage.write.memory_budget import MemoryBudget
 from tidelake.writer import Writer
 
 
-class Table:
+class Table(BatchWrites):
     """One table. Cheap to create; keeps no files open. To see schema changes, open it again (`catalog.table(name)`)."""
 
     _sequence_numbers = False  # whether changes come with `_SEQUENCE_NUMBER`
@@ -212,31 +207,8 @@ class Table:
         Raises SnapshotExpired if a snapshot of the range has expired, at once or while reading; BadInput if it does not
         exist yet.
         """
-        if start is None and end is None:
-            named = ReadSelection(between=between, between_mode=between_mode, auto_tag=auto_tag)
-            if (increment := named.increment(self._context)) is NO_INCREMENT:
-                raise BadInput("changes() needs start=, the first snapshot whose changes to read, or between=")
-            return read_increment(self._context, increment)
-        if (between, between_mode, auto_tag) != (None, None, None) or is_incremental(self._context):
-            raise BadInput(
-                f"changes(start={start}, end={end}), but between, auto_tag or an option such as incremental-between "
-                "names the range, too; leave start and end out, or unset the option"
-            )
-        if start is None:
-            raise BadInput("changes() needs start=, the first snapshot whose changes to read")
-        for name, number in (("start", start), ("end", start if end is None else end)):
-            check_whole_number(f"changes({name}=…)", number, at_least=-INT64_MAX)
-        if start < 1 or (end is not None and end < start):
-            raise BadInput(
-                f"changes(start={start}, end={end}): snapshot ids start at 1, and end must not be before start"
-            )
-        reader = ChangeReader(self._context, Subtask.of(self._context.options), sequence_numbers=self._sequence_numbers)
-        latest = reader.history.latest_id() or 0
-        if start > latest + 1:
-            reader.get(start)  # raises
-        if end is not None and end > latest:
-            reader.get(end)
-        return reader.read_range(start, latest if end is None else end)
+        named = ReadSelection(between=between, between_mode=between_mode, auto_tag=auto_tag)
+        return ChangeRange(start, end, named).read(self._context, sequence_numbers=self._sequence_numbers)
 
     @checked
     def follow(
@@ -298,172 +270,6 @@ class Table:
         if progress is not None and not options.ignores_consumer_progress and progress.read() is not None:
             return "latest"
         return Start.of_options(options) or "latest"
-
-    # ------------------------------------------------------------ rows in one commit
-
-    @checked_except("rows")
-    def append(self, rows: Rows, *, commit_user: str | None = None, identifier: int | None = None) -> int | None:
-        """Write rows in one snapshot. In a table with a primary key, they are merged with the rows of their keys.
-
-        rows: as in `Writer.write`: Arrow data, frames, relations, lists of dicts
-
-        Returns the id of the snapshot; None if (commit_user, identifier) was committed before.
-        """
-        return self._write(rows, None, commit_user, identifier)
-
-    @checked_except("rows")
-    def upsert(self, rows: Rows, *, commit_user: str | None = None, identifier: int | None = None) -> int | None:
-        """Add rows, or replace those with the same primary key, in one snapshot.
-
-        The table's merge engine decides what becomes of a row and the one that it replaces.
-
-        rows: as in `append`
-
-        Raises BadInput for a table without a primary key: `merge` compares other columns.
-        """
-        if not self.primary_key:
-            raise BadInput(
-                f"{self.name} has no primary key that says which rows an upsert replaces; call append(), or "
-                "merge(on=[…])"
-            )
-        return self._write(rows, None, commit_user, identifier)
-
-    @checked_except("rows")
-    def bootstrap(self, rows: Rows, *, commit_user: str | None = None) -> int | None:
-        """Write the first rows of an empty table with a primary key, in one snapshot: a dump of the source.
-
-        The rows are sorted on disk as far as they exceed memory, and go straight to the highest level. So each row is
-        written once, and needs no compaction. The result, and its changelog, is that of `append` and a full compaction.
-
-        rows: as in `append`; a stream is written batch by batch, in bounded memory. No deletes
-
-        Returns the id of the snapshot; None if there are no rows. Raises BadInput if the table has rows,
-        CommitConflict if another writer added some meanwhile: then nothing was written.
-        """
-        with Bootstrap(self._context, commit_user_of(self._context, commit_user)) as first:
-            first.write(rows)
-            return first.commit()
-
-    @checked_except("rows", "partition")
-    def overwrite(
-        self,
-        rows: Rows,
-        *,
-        partition: Mapping[str, Any] | None = None,
-        commit_user: str | None = None,
-        identifier: int | None = None,
-    ) -> int | None:
-        """Replace rows by others, in one snapshot without a changelog.
-
-        rows: as in `append`
-        partition: values of partition columns, {"day": "2026-05-01"}: replaces the partitions with these values. None:
-            replaces all rows, or in a partitioned table those of the written partitions (option
-            `dynamic-partition-overwrite`)
-        """
-        return self._write(rows, True if partition is None else partition, commit_user, identifier)
-
-    def _write(
-        self, rows: Rows, replaced: bool | Mapping[str, Any] | None, commit_user: str | None, identifier: int | None
-    ) -> int | None:
-        with self.writer(commit_user=commit_user, overwrite=replaced) as writer:
-            writer.write(rows)
-            return writer.commit(identifier)
-
-    @checked_except("source")
-    def merge(
-        self,
-        source: Rows,
-        on: Sequence[str],
-        *,
-        when_matched: Literal["update", "delete", "ignore"] = "update",
-        when_not_matched: Literal["insert", "ignore"] = "insert",
-        commit_user: str | None = None,
-        identifier: int | None = None,
-    ) -> int | None:
-        """Merge rows into the table in one snapshot: SQL's MERGE. Works like `update`, and needs the same of the table.
-
-        source: as the rows of `append`; it is held in memory. Columns that it lacks keep their values in rows that are
-            updated, and are null or have their default in new rows
-        on: the columns in which a row of the source equals a row of the table. Null equals nothing
-        when_matched: what happens to a row of the table with such a row in the source
-        when_not_matched: what happens to a row of the source without such a row in the table
-
-        Returns the id of the snapshot; None if nothing changes, or (commit_user, identifier) was committed before.
-        Raises BadInput if two rows of the source are equal in these columns. Rows that others add to a table without a
-        primary key meanwhile are not compared.
-        """
-        return OneCommit(self._context, commit_user, identifier).merge(source, on, when_matched, when_not_matched)
-
-    # ------------------------------------------------------------ changed rows
-
-    @checked
-    def truncate(
-        self,
-        *,
-        partition: Mapping[str, Any] | None = None,
-        commit_user: str | None = None,
-        identifier: int | None = None,
-    ) -> int | None:
-        """Delete all rows, or those of the partitions that match `partition`, in one snapshot.
-
-        Older snapshots keep the rows.
-
-        partition: column -> value; other columns match any value
-
-        Returns the id of the snapshot; None if (commit_user, identifier) was committed before. Raises BadInput for {}:
-        leave `partition` out to delete all rows.
-        """
-        return OneCommit(self._context, commit_user, identifier).truncate(partition)
-
-    @checked
-    def delete(
-        self, where: Predicate | Any, *, commit_user: str | None = None, identifier: int | None = None
-    ) -> int | None:
-        """Delete the rows that match, in one snapshot. Rows that others add meanwhile stay.
-
-        In an append table they are marked in deletion vectors (option `deletion-vectors.enabled`), and are removed when
-        their files are compacted. In a table with a primary key, deletes are written, which most merge engines accept.
-
-        where: a condition, as in `scan`
-
-        Returns the id of the snapshot; None if no row matches, or (commit_user, identifier) was committed before.
-        """
-        return OneCommit(self._context, commit_user, identifier).delete(where)
-
-    @checked
-    def update(
-        self,
-        where: Predicate | Any,
-        values: Mapping[str, Any],
-        *,
-        commit_user: str | None = None,
-        identifier: int | None = None,
-    ) -> int | None:
-        """Replace the rows that match, in one snapshot. Works like `delete`, and adds the new rows.
-
-        In a table with a primary key, the newest row of a key must win (merge-engine = deduplicate).
-
-        values: the new value of each column: a value, or an expression over the old row made with `pyarrow.compute`
-            (`{"amount": pc.field("amount") * 2}`)
-        """
-        return OneCommit(self._context, commit_user, identifier).update(where, values)
-
-    @checked
-    def update_columns(
-        self, rows: pa.Table, *, commit_user: str | None = None, identifier: int | None = None
-    ) -> int | None:
-        """Write columns of existing rows again, in one snapshot.
-
-        Other columns are not changed, and others may write them.
-
-        For tables with data evolution (options `row-tracking.enabled`, `data-evolution.enabled`).
-
-        rows: `_ROW_ID`, as a scan returns it, and the columns to write
-
-        Returns the id of the snapshot; None for no rows, and if (commit_user, identifier) was committed before. Raises
-        BadInput for a row that does not exist, or was deleted.
-        """
-        return OneCommit(self._context, commit_user, identifier).update_columns(rows)
 
     # ------------------------------------------------------------ snapshots
 

@@ -25,6 +25,7 @@ from tidelake.storage.base.duration_histogram import DurationHistogram
 from tidelake.storage.commit.commit_increment import CompactResult
 
 CHECKPOINTS_KEPT: Final = 60
+_LOGGED_OFFSETS_MAX: Final = 32  # partitions
 LINEAGE_SENT: Final = "sent"
 LINEAGE_FAILED: Final = "failed"
 LINEAGE_DROPPED: Final = "dropped"
@@ -421,14 +422,11 @@ class RunObservations:
         now_ms = self.clock.now_ms()
         return sorted(((name, now_ms - since) for name, since in list(self._activities.items())), key=lambda a: -a[1])
 
-    def log_fields(self, offsets_max: int = 32) -> dict[str, Any]:
-        """Return the log fields of the last checkpoint.
-
-        offsets_max: with more partitions than this, only their number is logged.
-        """
+    def log_fields(self) -> dict[str, Any]:
+        """Return the log fields of the last checkpoint. Of many partitions, only the number is logged."""
         last = self.recent_checkpoints[-1]
         fields: dict[str, Any] = {"rows": last.rows, "records": last.records, "bytes": last.nbytes}
-        if len(self.partitions) <= offsets_max:
+        if len(self.partitions) <= _LOGGED_OFFSETS_MAX:
             fields["offsets"] = {str(p): progress.committed for p, progress in sorted(self.partitions.items())}
         else:
             fields["partitions"] = len(self.partitions)

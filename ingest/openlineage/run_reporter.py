@@ -57,7 +57,6 @@ class RunReporter:
         observed: RunObservations,
         clock: Clock,
         open_io: Callable[[], FileIO],
-        client: OpenLineageClient | None = None,
     ) -> None:
         self._settings = settings
         self._observed = observed
@@ -65,7 +64,7 @@ class RunReporter:
         self._open_io = open_io
         self._logs_reasons = config.errors.log_include_messages
         self._secrets = sorted(set(_secrets_of(config)), key=len, reverse=True)
-        self._client = client or opened_client(settings)
+        self._client = opened_client(settings)
         namespace = settings.namespace or os.environ.get("OPENLINEAGE_NAMESPACE") or "default"
         self._run = UnfinishedRun(str(env.new_uuid()), namespace, settings.name or config.pipeline)
         self._events = RunEvents(config, namespace, self._run.name, self._run.run_id)

@@ -20,63 +20,41 @@ log lacks it, or else with the next one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, Final, Literal, Protocol
-from urllib.parse import quote
 
 from pyspark.sql import DataFrame
 
 from tidelake.checkpoint.offsets import TopicPartition
-from tidelake.checkpoint.record_times import RecordTimes
-from tidelake.checkpoint.routing import takes_topic
-from tidelake.compaction.fixed_bucket_batch import Rescale
-from tidelake.errors import BadInput, BatchOutdated, CommitConflict, RecordRefused
-from tidelake.ingest.dead_letter_table import DeadLetterTable
-from tidelake.ingest.formats.document_ids import DocumentIds
+from tidelake.errors import BadInput, RecordRefused
 from tidelake.ingest.formats.registry import open_format
-from tidelake.ingest.formats.values.json_text import BadValue
-from tidelake.ingest.spark.assigning.fixed_bucket_job import written_in_fixed_buckets
-from tidelake.ingest.spark.batch_commits import BatchCommits, query_user
-from tidelake.ingest.spark.batch_position import BatchPosition, Ranges
-from tidelake.ingest.spark.batch_rows import BatchInput, PipelineRecords, RawReader, RawRecords, TypedColumns
-from tidelake.ingest.spark.batch_statistics import BatchStatistics, BatchTableStatistics, SchemaNeed
+from tidelake.ingest.spark.batch_position import Ranges
+from tidelake.ingest.spark.batch_rows import BatchInput, PipelineRecords, RawRecords, TypedColumns
+from tidelake.ingest.spark.batch_statistics import BatchStatistics, SchemaNeed
+from tidelake.ingest.spark.batch_target import BatchTarget
 from tidelake.ingest.spark.batch_truncates import (
-    TruncatedTable,
     TruncateSource,
-    Truncation,
-    lineage_after,
-    plan_truncation,
 )
 from tidelake.ingest.spark.batch_write import BatchChunks, TaskOutput, decoded, offsets_of, run_in_parallel
 from tidelake.ingest.spark.dead_letter_budget import DeadLetterBudget
-from tidelake.ingest.spark.maintenance import maintenance
 from tidelake.ingest.spark.operator_state import keep_state
 from tidelake.ingest.spark.query_monitor import MONITORS, WrittenFiles
-from tidelake.ingest.spark.query_runs import WRITTEN_BATCHES, Target, query_id, run_id
+from tidelake.ingest.spark.query_runs import query_id, run_id
 from tidelake.ingest.spark.release import check_session
+from tidelake.ingest.spark.table_batch import TableBatch
 from tidelake.ingest.spark.task_errors import explained_task_errors
-from tidelake.ingest.tables.table_lineage import SourceLineage
 from tidelake.storage.base import env
 from tidelake.storage.base.arguments import checked
 from tidelake.storage.base.logs import get_logger
-from tidelake.storage.catalog.base import Catalog
-from tidelake.storage.catalog.opening import open_catalog
-from tidelake.storage.commit.commit_message import Committable
-from tidelake.storage.commit.publisher import Guard
-from tidelake.storage.commit.table_commit import TableCommit
-from tidelake.storage.fileio import open_file_io
-from tidelake.storage.model.metadata_cache import MetadataCache
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
-from tidelake.storage.write.assigners.cross_partition.assigner import check_replaceable
 
 _log = get_logger(__name__)
 
 _ATTEMPTS: Final = 5  # attempts to write and commit a table's rows of a batch, if others commit first
 _TABLES_AT_ONCE: Final = 64  # tables that the driver opens, checks or commits at once; all of it waits for the store
-_METADATA_BYTES: Final = 128 << 20  # per table: enough for ten thousand buckets with several files each
 
 
 @checked
@@ -153,284 +131,14 @@ def sink(  # noqa: PLR0913 - one parameter per setting
 
 
 @dataclass(frozen=True)
-class Overwrite:
-    """The rows that a write replaces.
-
-    partition: replaces all rows of partitions that match it. None: see `is_dynamic`.
-    is_dynamic: replaces the partitions to which rows are written; otherwise the whole table.
-    properties: properties of the snapshot.
-    """
-
-    partition: Mapping[str, Any] | None = None
-    is_dynamic: bool = False
-    properties: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class SparkDeadLetterTable:
-    """A table for dead letters, in the sink's warehouse.
-
-    pipeline: the pipeline's name in its rows.
-    """
-
-    name: str
-    pipeline: str
-
-    def keep(self, catalog: Catalog, lines: Sequence[str]) -> None:
-        """Append dead letters. Rows that exist already, from a replayed batch, are left out."""
-        count = DeadLetterTable(catalog, self.name, self.pipeline).append_lines(lines)
-        _log.warning("records became dead letters", table=self.name, count=count, there_already=len(lines) - count)
-
-
-@dataclass(frozen=True)
-class SparkSink:
-    """A sink that Spark calls with (DataFrame, batch id). See `sink`.
-
-    dead_letter_table: the table of dead letters, instead of a location.
-    guard: for a write that is no batch of a query, and is never repeated: see `Publisher`.
-    overwrite: what such a write replaces; `input.replaces` must be set, too.
-    reached: how far a pipeline has read partitions for this table, according to its progress file. A table without
-        rows in these records has no snapshot that says it.
-    shared_with: commit users that write other records of the same topics to the table; their positions don't count.
-    read: how far the query has read partitions before the batch, with rows for this table or without.
-    properties: properties of each snapshot.
-    rescale: for such a write to a table with `bucket = -2`: rows get buckets at once. None: rows stay staged.
-    """
-
-    table: str
-    warehouse: str
-    input: BatchInput
-    commit_user: str | None = None
-    reread: bool = False
-    accept_gap: bool = False
-    dead_letters: str | None = None
-    options: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold secrets
-    dead_letter_table: SparkDeadLetterTable | None = None
-    guard: Guard | None = None
-    overwrite: Overwrite | None = None
-    rescale: Rescale | None = None
-    reached: Mapping[TopicPartition, int] = field(default_factory=dict, repr=False)
-    shared_with: frozenset[str] = frozenset()
-    read: Mapping[TopicPartition, int] = field(default_factory=dict, repr=False)
-    properties: Mapping[str, str] = field(default_factory=dict)
+class SparkSink(BatchTarget):
+    """A target that Spark calls with (DataFrame, batch id). See `sink`."""
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         observer = MONITORS.of(query_id(batch), self.warehouse)
         if observer is not None:
             observer.began(batch_id)
         write_batch([self], batch, batch_id, observer=observer)
-
-    @property
-    def topics(self) -> Sequence[str]:
-        return self.input.topics if isinstance(self.input, RawRecords) else ("*",)
-
-    def open(self, batch_id: int, query: str | None) -> TableBatch:
-        """Open the table in its newest state."""
-        context = open_catalog(self.warehouse, self.options).load(self.table)
-        context = context.with_cache(_metadata_cache(context.location))
-        if self.overwrite is not None:
-            check_replaceable(context, self.overwrite.partition, is_dynamic=self.overwrite.is_dynamic)
-        user = self.commit_user or _user_of(query, context)
-        return TableBatch(self, context, user, batch_id, query)
-
-    def keep_dead_letters(self, user: str, batch_id: int, lines: Sequence[str]) -> None:
-        """Make dead letters durable before the snapshot whose position passes them. A replayed batch finds its file."""
-        if lines and self.dead_letter_table is not None:
-            self.dead_letter_table.keep(open_catalog(self.warehouse, self.options), lines)
-        elif lines and self.dead_letters is not None:
-            path = f"{self.dead_letters.rstrip('/')}/{quote(user, safe='')}-{batch_id}.jsonl"
-            text = "".join(line + "\n" for line in lines)
-            open_file_io(path, self.options).create_if_absent(path, text.encode())
-            _log.warning(
-                "records became dead letters", table=self.table, batch_id=batch_id, count=len(lines), path=path
-            )
-
-
-class TableBatch:
-    """The part of a batch for one table."""
-
-    def __init__(self, sink: SparkSink, context: TableContext, user: str, batch_id: int, query: str | None) -> None:
-        self.context = context
-        self.sink = sink
-        self._user = user
-        self._batch_id = batch_id
-        reread = sink.reread if isinstance(sink.input, RawRecords) else None
-        self._commits = BatchCommits(
-            context,
-            user,
-            query,
-            reread,
-            sink.accept_gap,
-            sink.guard,
-            sink.reached,
-            sink.shared_with,
-            self._own_ends(sink.read),
-            sink.properties,
-        )
-        self._position: BatchPosition | None = None
-        self._document_ids = DocumentIds()
-        self._truncation: Truncation | None = None
-        self._planned_for: SourceLineage | None = None
-        self._lineage: SourceLineage | None = None
-        self.published: int | None = None
-
-    @property
-    def input(self) -> BatchInput:
-        """How the batch is read, with what the table's snapshots say about it."""
-        rows = self.sink.input
-        if not isinstance(rows, RawRecords):
-            return rows
-        lineage = self._commits.lineage
-        return replace(rows, document_ids=lineage.ids, truncation=self._truncation, marker=lineage.truncate)
-
-    @property
-    def newest(self) -> Snapshot | None:
-        """The newest snapshot of the sink's commit user before the batch."""
-        return self._commits.newest
-
-    def is_committed(self, offsets: Callable[[], Ranges], run: str | None) -> bool:
-        """See `BatchCommits.is_committed`. Raises PositionRefused also for a second part of a batch of typed rows."""
-        is_committed = self._commits.is_committed(self._batch_id, lambda: self._own(offsets()))
-        if is_committed and run is not None:
-            WRITTEN_BATCHES.check_absent(self._target, run, self._batch_id)
-        if is_committed:
-            _log.info("batch replayed", table=self.context.name, batch_id=self._batch_id)
-        return is_committed
-
-    def note_written(self, run: str) -> None:
-        if isinstance(self.sink.input, TypedColumns):
-            WRITTEN_BATCHES.add(self._target, run, self._batch_id)
-
-    @property
-    def _target(self) -> Target:
-        return Target(self.context.name, self.context.location, self.context.branch, self._user)
-
-    def plan_truncation(self, ranges: Ranges, statistics: BatchTableStatistics, source: TruncateSource) -> bool:
-        """Plan the truncate of the decoded batch. Returns whether the batch must be decoded again for it.
-
-        ranges: the offsets of the whole batch.
-
-        Raises RecordRefused for a truncate that can't be applied, and PositionRefused as `check` does.
-        """
-        rows = self.input
-        if self._truncation is not None or not isinstance(rows, RawRecords):
-            return False
-        self._commits.next_position(self._own(ranges))
-        table = TruncatedTable(
-            self.context.name,
-            self._commits.lineage,
-            self._commits.position.position.ends,
-            self.sink.shared_with,
-            self._commits.holds_rows,
-            rows.format.CAPABILITIES.order_of,
-            RawReader([(self.context, rows)], BatchStatistics()).decode,
-        )
-        self._planned_for = table.lineage
-        self._truncation = plan_truncation(table, statistics, self._own(ranges).keys(), source)
-        return self._truncation is not None
-
-    def check(self, ranges: Ranges, statistics: BatchTableStatistics) -> None:
-        """Check the batch before anything is written.
-
-        ranges: the offsets of the whole batch.
-
-        Raises BadInput for several source tables, and for document ids of several types that could be one row;
-        PositionRefused for offsets that don't continue the table's position.
-        """
-        is_any = isinstance(self.sink.input, RawRecords) and self.sink.input.match is None
-        if is_any and len(statistics.sources) > 1:
-            raise BadInput(
-                f"{self.context.name}: the stream has records of {' and '.join(sorted(statistics.sources))}; pass "
-                "match=… to choose the ones for this table"
-            )
-        try:
-            for ids in statistics.document_ids:
-                self._document_ids.include(self.context.name, ids)
-        except BadValue as error:
-            raise BadInput(str(error)) from None
-        self._position = self._commits.next_position(self._own(ranges))
-        if isinstance(self.sink.input, RawRecords):
-            if self._truncation is not None and self._commits.lineage != self._planned_for:
-                raise BatchOutdated(
-                    f"{self.context.name}: while a truncate was planned, another stream wrote rows to the table. "
-                    "Nothing of the batch was published. Stop one of them; when the batch is repeated, the truncate is "
-                    "planned again"
-                )
-            lineage = lineage_after(self._commits.lineage, statistics, self._truncation)
-            self._lineage = replace(lineage, ids=self._document_ids.to_members() or lineage.ids)
-
-    def in_buckets(self, rows: BatchChunks, written: TaskOutput) -> TaskOutput:
-        """Move the rows that tasks staged into buckets, if `rescale` is set. Returns the output to commit."""
-        if self.sink.rescale is None:
-            return written
-        messages = written_in_fixed_buckets(
-            rows.session,
-            self.context,
-            written.messages,
-            commit_user=self._user,
-            rescale=self.sink.rescale,
-            replaces=self.sink.overwrite is not None,
-            cores=rows.cores,
-        )
-        return replace(written, messages=messages)
-
-    def commit(
-        self, statistics: BatchStatistics, of_table: BatchTableStatistics, written: TaskOutput, *, is_last: bool
-    ) -> bool:
-        """Commit the output. Returns False if another writer's commit was first: the files are deleted, and the rows
-        must be written again.
-
-        is_last: raise CommitConflict instead.
-        """
-        self.sink.keep_dead_letters(self._user, self._batch_id, [*of_table.dead_letters, *written.dead_letters])
-        try:
-            published = self._publish(written, of_table.times)
-        except CommitConflict as conflict:
-            self.abort(written)  # no snapshot was published
-            if is_last or isinstance(conflict, BatchOutdated):
-                raise
-            _log.warning("batch is written again", table=self.context.name, batch_id=self._batch_id, why=str(conflict))
-            self.check(statistics.ranges, of_table)
-            return False
-        self.published = published
-        if published is not None and self.sink.guard is None:
-            maintenance.committed(self.context, self._user, published)
-        return True
-
-    def abort(self, written: TaskOutput) -> None:
-        """Delete the files of a batch that is not committed."""
-        TableCommit(self.context, self._user).abort(written.messages)
-
-    def _publish(self, written: TaskOutput, times: RecordTimes | None) -> int | None:
-        if self.sink.overwrite is None:
-            truncation = self._truncation
-            published = self._commits.publish(
-                self._batch_id,
-                written.messages,
-                self._position,
-                self._lineage,
-                times,
-                replaces=truncation is not None,
-            )
-            if truncation is not None and published is not None:
-                _log.warning(
-                    "table emptied", table=self.context.name, reason=truncation.reason, offset=truncation.offset
-                )
-            return published
-        commit = TableCommit(self.context, self._user, guard=self.sink.guard)
-        replaced = self.sink.overwrite
-        committable = Committable(self._batch_id, written.messages, properties=dict(replaced.properties))
-        try:
-            return commit.overwrite(committable, replaced.partition, dynamic=replaced.is_dynamic)
-        except BadInput:
-            commit.abort(written.messages)  # the rows are outside of the replaced partition
-            raise
-
-    def _own_ends(self, ends: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-        return {partition: end for partition, end in ends.items() if takes_topic(self.sink.topics, partition.topic)}
-
-    def _own(self, ranges: Ranges) -> Ranges:
-        return {partition: r for partition, r in ranges.items() if takes_topic(self.sink.topics, partition.topic)}
 
 
 class BatchObserver(Protocol):
@@ -457,7 +165,7 @@ class QueryTables(Protocol):
         """Return how records find their tables now."""
         ...
 
-    def create(self, statistics: BatchStatistics) -> Sequence[SparkSink]:
+    def create(self, statistics: BatchStatistics) -> Sequence[BatchTarget]:
         """Create the tables of these first records. Returns the sinks of tables that the query did not know.
 
         Raises BadInput for a table that can't be created.
@@ -480,8 +188,8 @@ class QueryTables(Protocol):
 class SchemaFollower(Protocol):
     """Changes the schemas of tables for their records, in the driver."""
 
-    def with_decisions(self, sink: SparkSink) -> SparkSink:
-        """Return the sink with the current decisions about the table's columns."""
+    def with_decisions(self, target: BatchTarget) -> BatchTarget:
+        """Return the target with the current decisions about the table's columns."""
         ...
 
     def follow(self, needs: Mapping[str, Sequence[SchemaNeed]]) -> bool:
@@ -496,7 +204,7 @@ class SchemaFollower(Protocol):
 
 
 def write_batch(
-    sinks: Sequence[SparkSink],
+    sinks: Sequence[BatchTarget],
     batch: DataFrame,
     batch_id: int,
     schemas: SchemaFollower | None = None,
@@ -533,7 +241,7 @@ class _BatchWrite:
     truncates: TruncateSource | None
     tables: QueryTables | None
 
-    def run(self, sinks: Sequence[SparkSink]) -> list[int]:
+    def run(self, sinks: Sequence[BatchTarget]) -> list[int]:
         query = query_id(self.batch)
         offsets = cache(lambda: offsets_of(self.batch).ranges)
         opened = self._open(sinks, query)
@@ -548,9 +256,9 @@ class _BatchWrite:
                 one.note_written(run)
         return [one.published for one in written if one.published is not None]
 
-    def _open(self, sinks: Sequence[SparkSink], query: str | None) -> list[TableBatch]:
+    def _open(self, sinks: Sequence[BatchTarget], query: str | None) -> list[TableBatch]:
         with env.ThreadPoolExecutor(min(len(sinks), _TABLES_AT_ONCE) or 1, "open") as threads:
-            return list(threads.map(lambda one: one.open(self.batch_id, query), sinks))
+            return list(threads.map(lambda one: TableBatch.open(one, self.batch_id, query), sinks))
 
     def _write_due(self, opened: list[TableBatch], due: list[TableBatch], query: str | None) -> list[TableBatch]:
         """Write the batch to the tables of `due`, and to those that are created for it. Returns all of them.
@@ -563,7 +271,7 @@ class _BatchWrite:
             with decoded(self.batch, inputs, None if tables is None else tables.records()) as rows:
                 found = rows.statistics
                 created = [] if tables is None else tables.create(found)
-                needs = {due[number].sink.table: of.needs for number, of in found.tables.items() if of.needs}
+                needs = {due[number].target.table: of.needs for number, of in found.tables.items() if of.needs}
                 follows = schemas is not None and bool(needs) and schemas.follow(needs)
                 planned = []
                 if self.truncates is not None and not follows and not created:
@@ -572,12 +280,12 @@ class _BatchWrite:
                 if not follows and not created and not any(planned):
                     self._write_decoded(due, rows)
                     if tables is not None:
-                        in_end = {one.sink.table: one for one in [*opened, *due]}
+                        in_end = {one.target.table: one for one in [*opened, *due]}
                         idle = {name: one.newest for name, one in in_end.items() if one.published is None}
                         tables.read(self.batch_id, found.ranges, idle)
                     return due
             if schemas is not None and follows:
-                due = self._open([schemas.with_decisions(one.sink) for one in due], query)
+                due = self._open([schemas.with_decisions(one.target) for one in due], query)
             if schemas is not None:
                 created = [schemas.with_decisions(one) for one in created]
             due = [*due, *self._open(created, query)]
@@ -638,18 +346,3 @@ def _commit(
     if is_done:
         observer.dead_lettered([*of_table.dead_letters, *written.dead_letters])
     return is_done
-
-
-def _user_of(query: str | None, context: TableContext) -> str:
-    if query is None:
-        raise BadInput(
-            f"{context.name}: the id of the streaming query is unknown: sink() was called outside of a query, or on "
-            "Spark Connect, which doesn't report it. Pass commit_user=… to sink()"
-        )
-    return query_user(query, context)
-
-
-@cache
-def _metadata_cache(location: str) -> MetadataCache:
-    """Return the table's cache of manifests and live files, which is kept between batches."""
-    return MetadataCache(_METADATA_BYTES)

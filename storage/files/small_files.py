@@ -53,7 +53,6 @@ def write_small_files(
     rows: pa.RecordBatch,
     files: Sequence[SmallFile],
     groups: ColumnGroups,
-    clock_ms: Callable[[], int] = local_time_as_utc_ms,
 ) -> list[DataFileMeta] | None:
     """Write the files durably. Returns their metadata in the given order; None if they must be written one by one.
 
@@ -69,7 +68,7 @@ def write_small_files(
     contents = plan.format.small_files(rows, plan.fields, plan.settings, edges)
     if contents is None:
         return None
-    metas = _Metas(context, plan, rows, files, groups).of_files(clock_ms())
+    metas = _Metas(context, plan, rows, files, groups).of_files(local_time_as_utc_ms())
     named = [(f"{file.directory}/{file.names.next(plan.extension)}", file) for file in files]
     try:
         at_once = _LOCAL_PARALLELISM if scheme_of(named[0][0]) == LOCAL_SCHEME else IO_THREADS_MAX

@@ -226,6 +226,7 @@ def members(of_class: type) -> dict[str, dict[str, object]]:
         name: {k: (p.kind, p.default) for k, p in inspect.signature(member).parameters.items()}
         if inspect.isfunction(member)
         else {}
-        for name, member in vars(of_class).items()
+        for name in dir(of_class)
         if not name.startswith("_")
+        for member in [inspect.getattr_static(of_class, name)]
     }

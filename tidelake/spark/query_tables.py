@@ -19,7 +19,8 @@ from tidelake.ingest.settings import Config, TableSettings
 from tidelake.ingest.spark.batch_position import Ranges
 from tidelake.ingest.spark.batch_rows import PipelineRecords, RawRecords
 from tidelake.ingest.spark.batch_statistics import BatchStatistics
-from tidelake.ingest.spark.sink import SparkDeadLetterTable, SparkSink, sink
+from tidelake.ingest.spark.batch_target import BatchTarget, SparkDeadLetterTable
+from tidelake.ingest.spark.sink import sink
 from tidelake.ingest.tables.pipeline_tables import PipelineTables
 from tidelake.ingest.tables.table_history import PIPELINE_PROPERTY
 from tidelake.ingest.tables.table_sink import TableSink
@@ -92,7 +93,7 @@ class ConfiguredQueryTables:
         self._progress = QueryProgress(query, began=began, reached=reached)
 
     @property
-    def sinks(self) -> list[SparkSink]:
+    def sinks(self) -> list[BatchTarget]:
         """The sinks of all tables that exist."""
         return [replace(one, read={**one.read, **self._progress.reached}) for one in self._sinks.values()]
 
@@ -108,7 +109,7 @@ class ConfiguredQueryTables:
             self._configured.masks_columns,
         )
 
-    def create(self, statistics: BatchStatistics) -> Sequence[SparkSink]:
+    def create(self, statistics: BatchStatistics) -> Sequence[BatchTarget]:
         """See `QueryTables`."""
         for source in sorted(statistics.sources, key=str):
             self._tables.router.tables_for(source)  # it refuses names that differ only in case
@@ -149,11 +150,11 @@ class ConfiguredQueryTables:
             return known
         return replace(known, snapshot_id=newest.id, manifest_list=newest.delta_manifest_list)
 
-    def _sink_of(self, name: str) -> SparkSink:
+    def _sink_of(self, name: str) -> BatchTarget:
         return _sink_of(self._tables.settings[name], self._config, self._configured, self._format)
 
 
-def sinks_of(config: Config) -> list[SparkSink]:
+def sinks_of(config: Config) -> list[BatchTarget]:
     """Return one sink for each entry of a single table."""
     configured = ConfiguredTables.of(config)
     format_ = configured.format(format_of(config))
@@ -164,7 +165,7 @@ def keeps_dead_letters(config: Config) -> bool:
     return config.errors.tolerance not in ("none", 0)
 
 
-def _sink_of(table: TableSettings, config: Config, configured: ConfiguredTables, format_: OpenedFormat) -> SparkSink:
+def _sink_of(table: TableSettings, config: Config, configured: ConfiguredTables, format_: OpenedFormat) -> BatchTarget:
     """Return the sink of a table.
 
     format_: the format of the records, with all that the configuration says of it.

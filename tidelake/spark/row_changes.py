@@ -18,9 +18,10 @@ from pyspark.sql.types import TimestampType
 
 from tidelake.errors import BadInput, BatchOutdated, CommitConflict, UnsupportedFeature
 from tidelake.ingest.spark.batch_rows import TypedColumns
+from tidelake.ingest.spark.batch_target import Overwrite
 from tidelake.ingest.spark.job_names import named_jobs
 from tidelake.ingest.spark.release import HAS_DATA_SOURCES, check_session
-from tidelake.ingest.spark.sink import Overwrite, sink, write_batch
+from tidelake.ingest.spark.sink import sink, write_batch
 from tidelake.one_commit import OneCommit
 from tidelake.rescaling import rescale_partition
 from tidelake.spark.registration import register

@@ -23,7 +23,7 @@ from tidelake.ingest.pipeline.error_policy import remedy_of
 from tidelake.ingest.settings import Config
 from tidelake.ingest.spark.batch_rows import RawRecords
 from tidelake.ingest.spark.batch_statistics import SchemaNeed
-from tidelake.ingest.spark.sink import SparkSink
+from tidelake.ingest.spark.batch_target import BatchTarget
 from tidelake.ingest.tables.table_lineage import TableLineage
 from tidelake.ingest.tables.table_targets import TableTargets
 from tidelake.storage.catalog.base import Catalog
@@ -57,10 +57,10 @@ class SchemaFollowing:
         self._barrier = SchemaBarrier(self._tables, configured.behaviors, configured.column_types, empty_lineage)
         self._new_columns: dict[str, NewColumns] = {}
 
-    def with_decisions(self, sink: SparkSink) -> SparkSink:
-        assert isinstance(sink.input, RawRecords)
-        decisions, new = self._targets.decisions(sink.table), self._new_columns.get(sink.table, {})
-        return replace(sink, input=replace(sink.input, decisions=decisions, new_columns=new))
+    def with_decisions(self, target: BatchTarget) -> BatchTarget:
+        assert isinstance(target.input, RawRecords)
+        decisions, new = self._targets.decisions(target.table), self._new_columns.get(target.table, {})
+        return replace(target, input=replace(target.input, decisions=decisions, new_columns=new))
 
     def follow(self, needs: Mapping[str, Sequence[SchemaNeed]]) -> bool:
         """See `SchemaFollower.follow`. Raises RecordRefused."""

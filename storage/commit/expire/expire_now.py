@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from tidelake.storage.base.clock import epoch_ms
 from tidelake.storage.commit.expire.changelog_expiry import ChangelogExpiry
-from tidelake.storage.commit.expire.retained_states import Pins
 from tidelake.storage.commit.expire.retention import Retention
 from tidelake.storage.commit.expire.snapshot_expiry import SnapshotExpiry
 from tidelake.storage.model.table import TableContext
@@ -27,7 +26,6 @@ def expire_now(
     context: TableContext,
     *,
     retention: Retention | None = None,
-    pins: Pins = tuple,
     now_ms: Callable[[], int] = epoch_ms,
 ) -> ExpiryResult:
     """Expire snapshots and changelogs until no more may be expired.
@@ -37,14 +35,14 @@ def expire_now(
     Raises OSError and CorruptFile. A later call continues where this one stopped.
     """
     snapshots = changelogs = data_files = metadata_files = 0
-    expiry = SnapshotExpiry(context, pins=pins, retention=retention, now_ms=now_ms)
+    expiry = SnapshotExpiry(context, retention=retention, now_ms=now_ms)
     while (expired := expiry.run()) is not None:
         snapshots += expired.snapshots
         data_files += expired.data_files
         metadata_files += expired.metadata_files
     latest_id = context.snapshots.latest_id()
     if latest_id is not None and expiry.keeps_changelogs():
-        changelog_expiry = ChangelogExpiry(context, pins=pins, now_ms=now_ms)
+        changelog_expiry = ChangelogExpiry(context, now_ms=now_ms)
         while (expired := changelog_expiry.run(latest_id)) is not None:
             changelogs += expired.snapshots
             data_files += expired.data_files

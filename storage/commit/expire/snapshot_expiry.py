@@ -131,9 +131,9 @@ class SnapshotExpiry:
             self._pause_until_ms = self._now_ms() + _PAUSE_MS
             raise
 
-    def expirable(self, latest_id: int | None = None) -> range:
+    def expirable(self) -> range:
         """Return the ids that a round would remove now."""
-        latest = self._store.latest_id() if latest_id is None else latest_id
+        latest = self._store.latest_id()
         begin = self._begin()
         if latest is None or begin is None or latest < begin:
             return range(0)

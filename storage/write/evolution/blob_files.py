@@ -5,7 +5,7 @@ Source: Java `append/MultipleBlobFileWriter.java`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
 
@@ -29,12 +29,10 @@ class BlobFiles:
         directory: str,
         names: DataFileNames,
         columns: Sequence[str],
-        clock_ms: Callable[[], int] = local_time_as_utc_ms,
     ) -> None:
         self._context = context
         self._directory = directory
         self._names = names
-        self._clock_ms = clock_ms
         self._target_bytes = context.options.blob_target_file_size_bytes
         self._open: dict[str, OpenBlobFile | None] = dict.fromkeys(columns)
         self._finished: dict[str, list[DataFileMeta]] = {name: [] for name in columns}
@@ -73,7 +71,7 @@ class BlobFiles:
     def _finish(self, name: str) -> None:
         file, self._open[name] = self._open[name], None
         if file is not None:
-            self._finished[name].append(file.finish(self._clock_ms()))
+            self._finished[name].append(file.finish(local_time_as_utc_ms()))
 
 
 class OpenBlobFile:

@@ -152,7 +152,7 @@ def test_old_snapshots_expire_except_the_one_needed_to_detect_a_replay(
     stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker = MaintenanceWorker()
-    monkeypatch.setattr("tidelake.ingest.spark.sink.maintenance", SinkMaintenance(worker))
+    monkeypatch.setattr("tidelake.ingest.spark.table_batch.maintenance", SinkMaintenance(worker))
     options = {"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "2", "snapshot.time-retained": "1 ms"}
     table = stream.create(options=options)
     for i in range(8):

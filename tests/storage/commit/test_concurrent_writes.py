@@ -178,6 +178,7 @@ def test_a_snapshot_that_is_being_expired_while_it_is_observed_matters_only_to_t
     for number in range(1, 6):
         history.writes.observe(history.snapshot(number))
     history.check_after(2, 6)
+    assert history.entries_read == [3, 4, 5, 6]
     with pytest.raises(HistoryExpired, match="those of snapshot 1, but snapshot 2 has expired"):
         history.writes.after(1, history.snapshot(6))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from itertools import product
 from typing import Any
 
@@ -12,19 +13,26 @@ import pytest
 
 from tests.storage.model.snapshots.tables import added, committer, data_file, latest, make_table, partition
 from tidelake.errors import CommitConflict, StaleSequenceNumbers
+from tidelake.storage.base.clock import epoch_ms
+from tidelake.storage.commit import conflict_check
 from tidelake.storage.commit.commit_changes import commit_changes
 from tidelake.storage.commit.commit_increment import CommitIncrement, CompactResult
 from tidelake.storage.commit.commit_message import CommitBase, CommitMessage, Committable
 from tidelake.storage.commit.commit_request import CommitRequest, always
 from tidelake.storage.commit.concurrent_writes import OwnSnapshots
 from tidelake.storage.commit.conflict_check import ConflictCheck
+from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
+from tidelake.storage.commit.manifests.snapshot_files import entries_of_older_definition
 from tidelake.storage.fileio.memory import MemoryFileIO
-from tidelake.storage.files.data_file import EMPTY_ROW
+from tidelake.storage.files.data_file import EMPTY_ROW, DataFileMeta
 from tidelake.storage.files.index_file import IndexFileMeta
 from tidelake.storage.model.bucket_id import BucketId
+from tidelake.storage.model.definition import FENCE, REWRITTEN
+from tidelake.storage.model.format import CommitKind
 from tidelake.storage.model.schema.schema_store import SchemaStore
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
+from tidelake.storage.model.types import BIGINT, INT, DataField, not_null
 
 HERE, THERE = BucketId(EMPTY_ROW, 0), BucketId(EMPTY_ROW, 1)
 OLD = data_file("old", keys=(0, 0))
@@ -154,9 +162,13 @@ class Lake:
         committer(table, "theirs").commit(Committable(next(self.identifiers), messages))
         return latest(table)
 
-    def outcome(self, *messages: CommitMessage, is_first: bool = True, adds_rows: bool = True) -> str:
-        """What becomes of our commit: ok, stale, or the beginning of the conflict."""
-        (changes,) = commit_changes(messages, 2, ignore_empty=True)
+    def outcome(
+        self, *messages: CommitMessage, is_first: bool = True, adds_rows: bool = True, kind: CommitKind | None = None
+    ) -> str:
+        """What becomes of our commit: ok, stale, or the conflict. kind: instead of the one that the messages give."""
+        (changes,) = commit_changes(messages, 2, ignore_empty=bool(messages))
+        if kind is not None:
+            changes = replace(changes, kind=kind)
         request = CommitRequest(Committable(3, messages), always(changes), adds_rows=adds_rows, is_first=is_first)
         schema = self.table.schemas.latest()
         try:
@@ -396,3 +408,159 @@ def test_only_new_files_of_an_overwrite_have_its_number_of_buckets() -> None:
     rescaled(found.table, 5)
     deleting = CommitMessage(HERE, CommitIncrement(deleted_files=(OLD,)), CommitBase(1, 2))
     assert found.outcome(rows("x", 1, total_buckets=5), deleting, adds_rows=False) == "ok"
+
+
+# ---------------------------------------------------------------- schemas that changed since our writer was opened
+
+
+def with_schema(table: TableContext, number: int, **changes: Any) -> TableContext:
+    """Publish the next version of the table's schema. Returns the table under it."""
+    options = {**table.schema.options, **changes.pop("options", {})}
+    schema = replace(table.schema, id=number, options=options, **changes)
+    SchemaStore(table.io, table.paths).publish(schema)
+    return table.with_schema(schema)
+
+
+def deleting(file: DataFileMeta) -> CommitMessage:
+    return CommitMessage(HERE, CommitIncrement(deleted_files=(file,)), CommitBase(1))
+
+
+@pytest.mark.parametrize(
+    ("ours", "adds_rows", "is_kept_out"),
+    [
+        pytest.param(rows("x", snapshot_id=1), True, True, id="new rows"),
+        pytest.param(rows("x", snapshot_id=1), False, True, id="rows of an overwrite"),
+        pytest.param(deleting(OLD), True, True, id="deleted rows"),
+        pytest.param(compaction("x", CommitBase(1)), False, False, id="a compaction, which changes no rows"),
+    ],
+)
+@pytest.mark.parametrize("is_known", [True, False], ids=["loaded before it", "loaded after it"])
+def test_rows_do_not_change_while_a_rewrite_ends(
+    ours: CommitMessage, adds_rows: bool, is_kept_out: bool, is_known: bool
+) -> None:
+    """Its copies of all rows are made, and are about to replace them."""
+    found = lake()
+    found.they_commit(CommitMessage(HERE, CommitIncrement(new_files=(OLD,)), CommitBase(0)))
+    until_ms = epoch_ms() + 3_600_000
+    fenced = with_schema(found.table, 1, options={FENCE: str(until_ms)})
+    if not is_known:
+        found = Lake(fenced)
+    outcome = found.outcome(ours, adds_rows=adds_rows)
+    until = datetime.fromtimestamp(until_ms // 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    assert (f"rows can change again from {until} on" in outcome) is is_kept_out
+    assert (outcome == "ok") is not is_kept_out
+
+
+def test_a_commit_without_changes_passes_a_rewrite_that_ends() -> None:
+    """It only says how far a source was read."""
+    found = lake()
+    found.they_commit(added("a"))
+    with_schema(found.table, 1, options={FENCE: str(epoch_ms() + 3_600_000)})
+    assert found.outcome() == "ok"
+
+
+def test_a_rewrite_that_should_have_ended_keeps_nobody_out() -> None:
+    found = lake()
+    found.they_commit(added("a"))
+    with_schema(found.table, 1, options={FENCE: "1"})
+    assert found.outcome(rows("x", snapshot_id=1)) == "ok"
+
+
+WIDER_KEY = {"fields": (DataField(0, "k", not_null(BIGINT)), DataField(1, "v", BIGINT))}
+
+
+@pytest.mark.parametrize(
+    ("changes", "adds_rows", "expected"),
+    [
+        pytest.param({}, True, "ok", id="nothing that matters"),
+        pytest.param(
+            {"fields": (DataField(0, "k", not_null(INT)), DataField(1, "w", BIGINT))}, True, "ok", id="a name"
+        ),
+        pytest.param(WIDER_KEY, True, "another key or with other types", id="the type of the key"),
+        pytest.param(WIDER_KEY, False, "ok", id="the type of the key, and we add no rows"),
+        pytest.param({"options": {"snapshot.num-retained.max": "9"}}, True, "ok", id="an option that may change"),
+        pytest.param(
+            {"options": {"merge-engine": "first-row"}},
+            True,
+            "altered while it had no rows",
+            id="one that may not",
+        ),
+        pytest.param({"options": {"merge-engine": "first-row"}}, False, "ok", id="such an option, and we add no rows"),
+    ],
+)
+def test_rows_are_added_under_the_definition_that_they_were_written_under(
+    changes: dict[str, Any], adds_rows: bool, expected: str
+) -> None:
+    found = lake()
+    with_schema(found.table, 1, **changes)
+    assert expected in found.outcome(rows("x"), adds_rows=adds_rows)
+
+
+def test_each_version_since_the_writer_was_opened_is_compared_with_the_one_before_it_once() -> None:
+    """An option that was changed and changed back may have had rows in between. Versions that were fine are not read
+    again."""
+    found = lake()
+    with_schema(found.table, 1, options={"merge-engine": "first-row"})
+    with_schema(found.table, 2, options={"merge-engine": "deduplicate"})
+    assert "altered while it had no rows" in found.outcome(rows("x"))
+    found = lake()
+    for number in (1, 2):
+        with_schema(found.table, number, options={"snapshot.num-retained.max": str(10 + number)})
+        assert found.outcome(rows("x")) == "ok"
+    asked: list[int] = []
+    get = found.table.schemas.get
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(found.table.schemas), "get", lambda _, number: asked.append(number) or get(number))
+        with_schema(found.table, 3, options={"merge-engine": "first-row"})
+        assert "altered while it had no rows" in found.outcome(rows("x"))
+    assert 3 in asked
+    assert not {1, 2} & set(asked)
+
+
+@pytest.mark.parametrize(
+    ("ours", "kind", "expected"),
+    [
+        pytest.param(rows("x", snapshot_id=1), None, "did not finish", id="new rows"),
+        pytest.param(deleting(OLD), None, "ok", id="no new files"),
+        pytest.param(replacement("x"), CommitKind.APPEND, "did not finish", id="old files replaced by a rewrite"),
+        pytest.param(replacement("x"), CommitKind.OVERWRITE, "ok", id="all old files overwritten"),
+        pytest.param(
+            rows("x", snapshot_id=1),
+            CommitKind.OVERWRITE,
+            "did not finish",
+            id="an overwrite of others",
+        ),
+    ],
+)
+def test_nothing_joins_files_of_a_rewrite_that_did_not_finish(
+    ours: CommitMessage, kind: CommitKind | None, expected: str
+) -> None:
+    found = lake()
+    found.they_commit(CommitMessage(HERE, CommitIncrement(new_files=(OLD,)), CommitBase(0)))
+    unfinished = Lake(with_schema(found.table, 1, **WIDER_KEY, options={REWRITTEN: "0"}))
+    for _ in range(2):  # a refusal is no proof for the next commit
+        assert expected in unfinished.outcome(ours, adds_rows=False, kind=kind)
+
+
+def test_a_table_without_rows_has_no_rewrite_to_finish() -> None:
+    found = lake()
+    assert Lake(with_schema(found.table, 1, **WIDER_KEY, options={REWRITTEN: "0"})).outcome(rows("x")) == "ok"
+
+
+def test_a_finished_rewrite_is_looked_for_once() -> None:
+    found = lake()
+    table = with_schema(found.table, 1, **WIDER_KEY, options={REWRITTEN: "0"})
+    file = replace(OLD, schema_id=1)
+    found = Lake(table)
+    found.they_commit(CommitMessage(HERE, CommitIncrement(new_files=(file,)), CommitBase(0)))
+    searches: list[None] = []
+
+    def searched(*given: Any) -> list[ManifestEntry]:
+        searches.append(None)
+        return entries_of_older_definition(*given)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(conflict_check, "entries_of_older_definition", searched)
+        for name in ("x", "y"):
+            assert found.outcome(rows(name, snapshot_id=1)) == "ok"
+    assert len(searches) == 1

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from pyroaring import BitMap
 
@@ -17,7 +18,7 @@ from tests.storage.model.snapshots.tables import data_file
 from tidelake import col
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types import DataField, parse_type
-from tidelake.storage.read.predicate import Predicate
+from tidelake.storage.read.predicate import ArrowCondition, Predicate
 from tidelake.storage.read.skipping import file_index_predicate
 from tidelake.storage.read.skipping.file_index_predicate import FileIndexPredicate
 
@@ -29,6 +30,7 @@ TYPES = {
     "u": "TIMESTAMP(6)",
     "m": "MAP<STRING, TIMESTAMP(9)>",
     "n": "MAP<STRING, INT>",
+    "r": "ROW<f STRING>",
 }
 NAN = float("nan")
 
@@ -69,6 +71,11 @@ class FakeIndexes:
 
     def of_column(self, indexed: object) -> Iterator[FakeIndex]:
         return iter(self.indexes)
+
+
+def arrow_condition(implied: Predicate | None) -> Predicate:
+    """A condition that Arrow evaluates. implied: what is known of the rows that fulfil it."""
+    return ArrowCondition(pc.field("i") == 5, frozenset({"i"}), implied)
 
 
 @pytest.fixture(scope="module")
@@ -143,6 +150,13 @@ NO_ROW = "no row"
         (col("s").starts_with("b"), f">= {b'b'.hex()}, < {b'c'.hex()}"),
         (col("s").starts_with(""), "not null"),
         (~col("s").starts_with("ab"), NOTHING),
+        (col("s").like("ab%"), f">= {b'ab'.hex()}, < {b'ac'.hex()}"),
+        (~col("s").like("ab%"), NOTHING),
+        (col("s").like("%ab"), NOTHING),
+        (replace(col("r").like("ab%"), path=("f",)), NOTHING),
+        (arrow_condition(col("i") == 5), "any of 5"),
+        (~arrow_condition(col("i") == 5), NOTHING),
+        (arrow_condition(None), NOTHING),
         (col("t") < "2024-01-01", "<= 2024-01-01 00:00:00"),
         (col("t") <= "2024-01-01", "<= 2024-01-01 00:00:00"),
         (col("t") > "2024-01-01", ">= 2024-01-01 00:00:00"),

@@ -21,7 +21,7 @@ from tidelake.ingest.pipeline.builder import expanded
 from tidelake.ingest.pipeline.recovery_flags import parse_recovery_flags
 from tidelake.ingest.pipeline.service import run as run_pipeline
 from tidelake.ingest.settings import Config
-from tidelake.ingest.spark import sink
+from tidelake.ingest.spark.table_batch import TableBatch
 from tidelake.spark.query_progress import QueryProgress, QueryProgressFile
 from tidelake.spark.start_positions import StartPositions
 from tidelake.storage.fileio.local import LocalFileIO
@@ -134,15 +134,15 @@ def test_a_crash_between_the_commits_of_a_batch_loses_no_row_of_any_table(
     run(spark, config(tmp_path), tmp_path / "checkpoint")
     log.write(("orders", 2, "b"), ("other", 2, "b"), ("later", 1, "c"))
 
-    publish = sink.TableBatch._publish
+    publish = TableBatch._publish
 
-    def crash(batch: sink.TableBatch, *arguments: Any) -> int | None:
+    def crash(batch: TableBatch, *arguments: Any) -> int | None:
         if batch.context.name == f"shop.{lost}":
             raise RuntimeError("the driver is killed")
         return publish(batch, *arguments)
 
     with monkeypatch.context() as patched:
-        patched.setattr(sink.TableBatch, "_publish", crash)
+        patched.setattr(TableBatch, "_publish", crash)
         with pytest.raises(Exception, match="the driver is killed"):
             run(spark, config(tmp_path), tmp_path / "checkpoint")
     assert tables_in(tmp_path)["other"] == {1: "a", 2: "b"}

@@ -10,8 +10,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tidelake.catalog import open_catalog
 from tidelake.ingest.spark.batch_rows import TypedColumns
+from tidelake.ingest.spark.batch_target import Overwrite
 from tidelake.ingest.spark.job_names import named_jobs
-from tidelake.ingest.spark.sink import Overwrite, sink, write_batch
+from tidelake.ingest.spark.sink import sink, write_batch
 from tidelake.materialized.plain_query import PlainQuery
 from tidelake.materialized.query_engine import FullRefresh, QueriedTable, check_columns
 from tidelake.materialized.refresh import Refresh
