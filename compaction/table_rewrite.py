@@ -17,7 +17,7 @@ Writers that were opened before can't commit any more: `ConflictCheck` compares 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import replace
 from typing import Final
 
@@ -34,7 +34,7 @@ from tidelake.storage.base.clock import epoch_ms
 from tidelake.storage.base.logs import get_logger
 from tidelake.storage.base.progress import counted
 from tidelake.storage.commit.commit_message import CommitMessage, Committable
-from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
+from tidelake.storage.commit.manifests.manifest_entry import Identity, ManifestEntry
 from tidelake.storage.commit.manifests.snapshot_files import (
     delta_entries,
     entries_of_older_definition,
@@ -68,24 +68,30 @@ _FEW_S: Final = 5.0  # if catching up takes no longer, the rest is done behind t
 _FENCE_MS_MIN: Final = 600_000
 _SHOWN: Final = 5  # rows of a refusal
 
-# Options that would change rows, or keep some of them back, while they are only copied
-_NOT_WHILE_COPYING: Final = frozenset(
+# Options that would keep some rows back, or announce rows, while they are copied
+_NOT_WHILE_MERGING: Final = frozenset(
     {
-        "merge-engine",
-        "sequence.field",
-        "sequence.field.sort-order",
-        "rowkind.field",
-        "ignore-delete",
-        "first-row.ignore-delete",
-        "deduplicate.ignore-delete",
-        "partial-update.ignore-delete",
-        "ignore-update-before",
         "changelog-producer",
         "force-lookup",
         "deletion-vectors.enabled",
         "record-level.expire-time",
         "record-level.time-field",
+        "rowkind.field",
         "write-only",
+    }
+)
+
+# Options that would change rows while they are only copied
+_NOT_WHILE_COPYING: Final = _NOT_WHILE_MERGING | frozenset(
+    {
+        "merge-engine",
+        "sequence.field",
+        "sequence.field.sort-order",
+        "ignore-delete",
+        "first-row.ignore-delete",
+        "deduplicate.ignore-delete",
+        "partial-update.ignore-delete",
+        "ignore-update-before",
     }
 )
 _FAMILIES_NOT_WHILE_COPYING: Final = ("fields.", "partial-update.", "aggregation.")
@@ -135,15 +141,25 @@ def is_unfinished(context: TableContext) -> bool:
 def finish_rewrite(context: TableContext) -> int | None:
     """Rewrite all rows under the table's schema, after a rewrite that published only its schema.
 
+    Java, which doesn't know that nothing may be added yet, may have written files under the new schema. Their rows are
+    newer than those of the old files, and are merged with them by the new merge engine.
+
     Raises CommitConflict if others repeatedly wrote meanwhile.
     """
     for attempt in range(1, ATTEMPTS + 1):
         base = context.snapshots.latest()
         assert base is not None, "its files were seen"
+        live = live_entries(context, base)
+        older = {entry.identity for entry in entries_of_older_definition(context, live)}
+        newer = {entry.identity for entry in live} - older
         old = context.with_schema(_as_written(context, base))
-        copy = _Copy(old, context)
+        if newer:
+            _check_still_unique(old, context, base, older)
+        copy = _Copy(old, context, merges=bool(newer))
         try:
-            copy.add_all(base)
+            copy.add_all(base, older)
+            if newer:
+                copy.add_newer(base, newer)
             return _swap(context, copy.finished(), base)
         except CommitConflict:
             if attempt == ATTEMPTS:
@@ -151,6 +167,17 @@ def finish_rewrite(context: TableContext) -> int | None:
         finally:
             copy.close()
     raise AssertionError("the last attempt returns or raises")
+
+
+def _check_still_unique(old: TableContext, context: TableContext, base: Snapshot, older: Set[Identity]) -> None:
+    """Raise BadInput if two rows of the old files have the same new key, which merging would not notice."""
+    copy = _Copy(old, context)
+    try:
+        copy.add_all(base, older)
+        copy.finished()
+        copy.discard()
+    finally:
+        copy.close()
 
 
 def _as_written(context: TableContext, base: Snapshot) -> TableSchema:
@@ -347,12 +374,14 @@ class _Copy:
 
     old: the table as its files were written. Its merge engine makes the rows.
     new: the table with the schema of the new files, whose merge engine is not applied: rows are copied.
+    merges: apply it, as rows that were written under the new schema follow.
     """
 
-    def __init__(self, old: TableContext, new: TableContext) -> None:
+    def __init__(self, old: TableContext, new: TableContext, *, merges: bool = False) -> None:
         self._old = old
         self._new = new
-        self._target = new.with_schema(_copying(new.schema))
+        self._merges = merges
+        self._target = new.with_schema(_copying(new.schema, merges=merges))
         self._writer = TableWriter(
             self._target, replaces=True, in_full=True, compactor_factory=compact_manager_factory()
         )
@@ -362,14 +391,25 @@ class _Copy:
         self._rows = 0
         self._messages: list[CommitMessage] = []
 
-    def add_all(self, base: Snapshot) -> None:
-        splits = TableScan(self._old, files=StateFiles.ALL).plan(base)
+    def add_all(self, base: Snapshot, files: Set[Identity] | None = None) -> None:
+        """Write the rows of a snapshot; files: only of these."""
+        scan = TableScan(self._old, files=StateFiles.ALL)
+        if files is not None:
+            scan = replace(scan, keep_entry=lambda entry: entry.identity in files)
+        splits = scan.plan(base)
         with counted("rewriting", sum(split.row_count for split in splits), "rows") as advance:
             for batch in SnapshotReader(self._old, self._names).read(splits):
                 self._check_keys(batch)
                 self._writer.write(self._converted(batch))
                 self._rows += batch.num_rows
                 advance(batch.num_rows)
+
+    def add_newer(self, base: Snapshot, files: Set[Identity]) -> None:
+        """Write the rows of these files, deletes too, which were written under the new schema."""
+        scan = TableScan(self._new, keep_entry=lambda entry: entry.identity in files, files=StateFiles.ALL)
+        columns = self._names if not self._new.schema.has_primary_key else (*self._names, KIND_COLUMN)
+        for batch in SnapshotReader(self._new, columns).read(scan.plan(base)):
+            self._writer.write(batch)
 
     def add_changes(self, before: Snapshot, after: Snapshot) -> None:
         """Write what is different in a later snapshot. The rows of the earlier one are written."""
@@ -393,7 +433,7 @@ class _Copy:
     def finished(self) -> list[CommitMessage]:
         """Return the new files: each key is in one of them, once. Raises BadInput if two rows got the same key."""
         self._messages = self._writer.prepare_commit(BATCH_COMMIT_IDENTIFIER)
-        if self._old.schema.has_primary_key:
+        if self._old.schema.has_primary_key and not self._merges:
             written = sum(file.row_count for message in self._messages for file in message.increment.new_files)
             if written != self._rows:
                 self.discard()
@@ -483,13 +523,15 @@ def _are_only_compactions(context: TableContext, before: Snapshot, after: Snapsh
     return True
 
 
-def _copying(schema: TableSchema) -> TableSchema:
-    """Return the schema under which rows are only copied: nothing is merged, filled in, or left out."""
+def _copying(schema: TableSchema, *, merges: bool) -> TableSchema:
+    """Return the schema under which rows are only copied: nothing is filled in, or left out, and only with `merges`
+    something is merged.
+    """
     options = {
         key: value
         for key, value in schema.options.items()
-        if key not in _NOT_WHILE_COPYING
-        and (key.endswith(".stats-mode") or not key.startswith(_FAMILIES_NOT_WHILE_COPYING))
+        if key not in (_NOT_WHILE_MERGING if merges else _NOT_WHILE_COPYING)
+        and (merges or key.endswith(".stats-mode") or not key.startswith(_FAMILIES_NOT_WHILE_COPYING))
     }
     return replace(schema, options=options, fields=tuple(replace(f, default=None) for f in schema.fields))
 

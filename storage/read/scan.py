@@ -15,6 +15,7 @@ from enum import StrEnum
 import numpy as np
 import pyarrow as pa
 
+from tidelake.errors import UnsupportedFeature
 from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
 from tidelake.storage.commit.manifests.snapshot_files import deletion_files, live_entries
 from tidelake.storage.files.data_file import DataFileMeta
@@ -27,6 +28,7 @@ from tidelake.storage.model.bucketing import Bucketing, BucketMode
 from tidelake.storage.model.definition import REWRITTEN, Definition
 from tidelake.storage.model.deletion_vectors.vector_file import DeletionFile
 from tidelake.storage.model.format import POSTPONE_BUCKET
+from tidelake.storage.model.messages import rewrite_command
 from tidelake.storage.model.option_support import check_supported
 from tidelake.storage.model.options import Operation
 from tidelake.storage.model.snapshots.snapshot import Snapshot
@@ -118,6 +120,7 @@ class TableScan:
     def _entries(self, snapshot: Snapshot) -> list[ManifestEntry]:
         with raise_if_snapshot_expired(self.context, snapshot.id):
             entries = live_entries(self.context, snapshot, keep_entry=self.keep_entry)
+        self._check_one_key(entries)
         entries = self.among(entries)
         return entries if self.predicate is None else self._in_wanted_buckets(entries, self.predicate)
 
@@ -191,12 +194,31 @@ class TableScan:
         return schema_id == schema.id or schema.has_same_keys(self.context.schemas.get(schema_id))
 
     def _key_types(self, files: Sequence[DataFileMeta]) -> list[DataType]:
-        """Return the types of the keys of a bucket's files. A rewrite replaces all files at once."""
+        """Return the types of the keys of a bucket's files. They have one key, as `_check_one_key` says."""
         with_key = self.context
         for number in {file.schema_id for file in files}:
             if not self._has_key_types(number):
                 with_key = self.context.with_keys_of(number)
         return [field.type for field in with_key.schema.key_fields]
+
+    def _check_one_key(self, entries: Sequence[ManifestEntry]) -> None:
+        """Check that the files have one key, and rows of one key one bucket.
+
+        If an engine that doesn't know rewrites wrote after a rewrite had published its schema, but before it had
+        replaced the files, then versions of a row could not be recognized as such: it would be read twice.
+        """
+        numbers = {entry.file.schema_id for entry in entries}
+        if len(numbers) < 2 or not self.context.schema.has_primary_key:
+            return
+        are_as_now = {self._has_key_types(number) and self._has_bucket_key_types(number) for number in numbers}
+        if len(are_as_now) > 1 and REWRITTEN in self.context.schema.options:
+            raise UnsupportedFeature(
+                f"{self.context.name}: files of two keys",
+                "another engine wrote rows after a rewrite had changed the key or its buckets, and before the rewrite "
+                "had replaced the files, so a row could be read twice",
+                "Stop that engine, and finish the rewrite, which keeps all rows: "
+                f"`{rewrite_command(self.context.name, self.context.location)}`",
+            )
 
     def _wanted_bucket_keys(self, bucketing: Bucketing) -> list[pa.Array] | None:
         """Return columns with the bucket keys of matching rows, if the condition names one value for each key column.

@@ -525,6 +525,7 @@ def test_before_its_last_step_readers_see_all_rows_and_it_is_finished(
 
 @pytest.mark.interop
 @pytest.mark.sampled
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     "name",
     ["a column more in the key", "another key", "buckets by another key", "aggregates", "all at once", "ORC files"],

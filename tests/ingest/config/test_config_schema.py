@@ -156,3 +156,30 @@ def test_the_schema_accepts_what_a_run_accepts(more: str) -> None:
     parse_config(text, "shop.yaml", pipeline="shop")
     given = {str(key): value for key, value in yaml.safe_load(text).items()}
     assert [error.message for error in VALIDATOR.iter_errors(given)] == []
+
+
+NAMED_BY_USERS: Final = frozenset({"options", "warehouse_options", "columns", "masks", "rename_columns", "offsets"})
+
+
+def misspelt(value: Any, free: bool = False) -> Iterator[tuple[str, Any]]:
+    """Each setting in a configuration with one letter too many, and the configuration with it.
+
+    free: the keys are names that users choose (options, columns).
+    """
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if not free:
+                yield str(key), {f"{name}x" if name == key else name: one for name, one in value.items()}
+            for name, changed in misspelt(inner, str(key) in NAMED_BY_USERS):
+                yield f"{key}.{name}", {**value, key: changed}
+    elif isinstance(value, list):
+        for number, inner in enumerate(value):
+            for name, changed in misspelt(inner):
+                yield f"{number}.{name}", [*value[:number], changed, *value[number + 1 :]]
+
+
+@pytest.mark.parametrize(("name", "configuration"), SHIPPED, ids=[name for name, _ in SHIPPED])
+def test_each_setting_of_a_page_is_refused_if_it_is_misspelt(name: str, configuration: Any) -> None:
+    cases = list(misspelt(configuration))
+    assert cases
+    assert [setting for setting, changed in cases if VALIDATOR.is_valid(changed)] == [], name
