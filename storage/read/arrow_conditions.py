@@ -255,6 +255,10 @@ def _is_in(test: _Call, schema: pa.Schema) -> Predicate | None:
         return None
     kind = schema.field(of.name).type
     is_exact = (
-        pa.types.is_integer(kind) or pa.types.is_decimal(kind) or pa.types.is_string(kind) or pa.types.is_date(kind)
+        pa.types.is_integer(kind)
+        or pa.types.is_decimal(kind)
+        or pa.types.is_string(kind)
+        or pa.types.is_date(kind)
+        or pa.types.is_boolean(kind)  # Arrow would cast every number but 0 to true; `col` refuses it
     )
     return col(of.name).is_in(values) if is_exact else None

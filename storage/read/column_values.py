@@ -55,6 +55,8 @@ def _same_meaning(operator: str, given: pa.Scalar, kind: pa.DataType) -> tuple[s
     if is_time_type(kind):
         at = given if text is None else time_of_text(text, kind)
         return None if at is None else same_time_comparison(operator, at, kind)
+    if pa.types.is_boolean(kind) and text is None and given.as_py() not in (0, 1):
+        return None  # Arrow would cast every number but 0 to true
     if text is not None or not _is_text(kind):  # otherwise Arrow would compare texts with 5 as with "5"
         with suppress(pa.ArrowException, OverflowError):
             return operator, given.cast(kind)

@@ -204,3 +204,125 @@ def test_a_null_left_by_a_delete_of_java_is_read_as_in_java(
     table.compact(full=True)
     assert table.scan().to_arrow().to_pylist() == found
     assert java_oracle.read(tmp_path, NAME) == found
+
+
+DELETES_REMOVE: Final = {"merge-engine": "partial-update", "partial-update.remove-record-on-delete": "true"}
+GROUPS_OF_VALUES: Final = {
+    "merge-engine": "partial-update",
+    "fields.s.sequence-group": "a",
+    "fields.t.sequence-group": "b",
+}
+GROUP_REMOVES: Final = {**GROUPS_OF_VALUES, "partial-update.remove-record-on-sequence-group": "s"}
+SUM_REMOVES: Final = {
+    "merge-engine": "aggregation",
+    "aggregation.remove-record-on-delete": "true",
+    "fields.a.aggregate-function": "sum",
+    "fields.b.aggregate-function": "last_value",
+}
+VALUES: Final = pa.schema(
+    [("k", pa.int32()), ("a", pa.int32()), ("s", pa.int32()), ("b", pa.string()), ("t", pa.int32()), (KIND, pa.int8())]
+)
+
+
+@pytest.mark.parametrize(
+    ("options", "history", "remains"),
+    [
+        pytest.param(DELETES_REMOVE, [(1, 1, "x", 1, 0), (5, 5, "y", 5, 3)], None, id="the record is removed"),
+        pytest.param(
+            DELETES_REMOVE,
+            [(1, 1, "x", 1, 0), (5, 5, "y", 5, 3), (None, None, "z", None, 0)],
+            (5, 5, "z", 5),
+            id="the next row gets the values of the delete, not those of the removed record",
+        ),
+        pytest.param(
+            DELETES_REMOVE,
+            [(1, 1, "x", 1, 0), (None, None, None, None, 3), (None, None, "z", None, 0)],
+            (None, None, "z", None),
+            id="a delete with the key alone leaves nothing to the next row",
+        ),
+        pytest.param(
+            DELETES_REMOVE,
+            [(1, 1, "x", 1, 0), (5, 5, "y", 5, 3), (6, None, "w", None, 3), (None, None, None, None, 0)],
+            (6, None, "w", None),
+            id="the values of the last delete count",
+        ),
+        pytest.param(
+            DELETES_REMOVE,
+            [(1, 1, "x", 1, 0), (1, 1, "x", 1, 1), (2, None, None, None, 2)],
+            (2, 1, "x", 1),
+            id="a -U removes nothing",
+        ),
+        pytest.param(SUM_REMOVES, [(1, 1, "x", 1, 0), (5, 5, "y", 5, 3)], None, id="the sum is removed"),
+        pytest.param(
+            SUM_REMOVES,
+            [(1, 1, "x", 1, 0), (5, 5, "y", 5, 3), (7, 7, None, 7, 0)],
+            (12, 7, None, 7),
+            id="the next sum begins with the value of the delete",
+        ),
+        pytest.param(
+            SUM_REMOVES,
+            [(1, 1, "x", 1, 0), (None, None, None, None, 3), (7, 7, None, 7, 0)],
+            (7, 7, None, 7),
+            id="a delete with the key alone leaves nothing to the next sum",
+        ),
+        pytest.param(
+            GROUP_REMOVES,
+            [(1, 1, "x", 1, 0), (5, 2, "y", 2, 3)],
+            None,
+            id="the delete of the group that removes records",
+        ),
+        pytest.param(
+            GROUP_REMOVES,
+            [(1, 1, "x", 1, 0), (5, 2, "y", 2, 3), (None, None, "z", 3, 0)],
+            (5, 2, "z", 3),
+            id="the next row of another group gets the values of the delete",
+        ),
+        pytest.param(
+            GROUP_REMOVES,
+            [(1, 1, "x", 1, 0), (None, None, "y", 2, 3)],
+            (1, 1, None, 2),
+            id="the delete of another group empties that group",
+        ),
+        pytest.param(
+            GROUP_REMOVES,
+            [(1, 3, "x", 3, 0), (5, 2, "y", 2, 3)],
+            (1, 3, "x", 3),
+            id="a delete that is older than its group",
+        ),
+        pytest.param(
+            {**GROUPS_OF_VALUES, "fields.a.aggregate-function": "sum"},
+            [(1, 1, "x", 1, 0), (5, 2, "y", 2, 3)],
+            (-4, 2, None, 2),
+            id="a sum in a group, of which nothing removes records, is retracted",
+        ),
+        pytest.param(
+            {**GROUP_REMOVES, "fields.a.aggregate-function": "sum"},
+            [(1, 3, "x", 3, 0), (5, 2, "y", 2, 3)],
+            (-4, 3, "x", 3),
+            id="a delete that is older than its group is retracted from the sum",
+        ),
+    ],
+)
+def test_deletes_that_carry_values(
+    options: dict[str, str],
+    history: list[tuple[int | str | None, ...]],
+    remains: tuple[int | str | None, ...] | None,
+    new_table: NewTable,
+) -> None:
+    """Each row is a commit: (a, s, b, t, row kind) of one key."""
+    declared = [Column(name, COLUMNS[name][0], COLUMNS[name][1], ()) for name in ("k", "a", "s", "b", "t")]
+    table_options = {"bucket": "1", "write-only": "true", **options}
+    ours = new_table(declared, primary_key=["k"], options=table_options, folder="ours")
+    javas = new_table(declared, primary_key=["k"], options=table_options, folder="javas")
+    for row in history:
+        batch = pa.Table.from_pylist([dict(zip(VALUES.names, (1, *row), strict=True))], VALUES)
+        ours.write(batch)
+        javas.java_writes(batch)
+    expected = [] if remains is None else [[1, *remains]]
+    for table, compact in (
+        (ours, lambda: ours.ours.compact(full=True)),
+        (javas, lambda: javas.java_compacts(full=True)),
+    ):
+        assert difference(check_same(table), expected) is None
+        compact()
+        assert difference(check_same(table), expected) is None

@@ -190,3 +190,62 @@ def test_times_from_a_read_find_their_rows_to_the_nanosecond(zone: str | None) -
     for row in table.scan().to_arrow().to_pylist():
         assert ids(table, col("at") == row["at"]) == ids(table, col("at").is_in([row["at"]])) == [row["id"]]
         assert ids(table, col("at") < row["at"]) == [i for i, at in enumerate(times) if at.value < row["at"].value]
+
+
+# ---------------------------------------------------------------- truth values and numbers
+
+FLAGS: Final = pa.table({"ok": pa.array([True, False, None])})
+
+
+def flags_kept(condition: Any) -> list[bool | None]:
+    kept: list[bool | None] = FLAGS.filter(condition.expression(FLAGS.schema)).column("ok").to_pylist()
+    return kept
+
+
+@pytest.mark.parametrize(
+    ("condition", "kept"),
+    [
+        pytest.param(col("ok") == 1, [True], id="one"),
+        pytest.param(col("ok") == 0, [False], id="zero"),
+        pytest.param(col("ok") != 1.0, [False], id="not 1.0"),
+        pytest.param(col("ok") > 0, [True], id="more than zero"),
+        pytest.param(col("ok").is_in([1, False]), [True, False], id="a list"),
+        pytest.param(col("ok") == "true", [True], id="a text"),
+    ],
+)
+def test_a_boolean_equals_the_numbers_that_are_written_into_it(condition: Any, kept: list[bool]) -> None:
+    assert flags_kept(condition) == kept
+
+
+@pytest.mark.parametrize("number", [5, -1, 2, 0.5, float("nan"), Decimal("1.5"), 2**70], ids=str)
+@pytest.mark.parametrize(
+    "condition",
+    [
+        pytest.param(lambda number: col("ok") == number, id="equal"),
+        pytest.param(lambda number: col("ok") != number, id="not equal"),
+        pytest.param(lambda number: col("ok").is_in([number, True]), id="a list"),
+    ],
+)
+def test_any_other_number_is_refused_for_a_boolean(condition: Callable[[Any], Any], number: Any) -> None:
+    with pytest.raises(BadInput, match="'ok'"):
+        flags_kept(condition(number))
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        pytest.param("ok = 5", id="SQL"),
+        pytest.param("ok in (5)", id="a list in SQL"),
+        pytest.param(pc.field("ok").isin([5]), id="a list in Arrow"),
+        pytest.param(pc.field("ok") == 5, id="Arrow"),
+    ],
+)
+def test_a_delete_by_a_number_that_no_boolean_equals_deletes_nothing(condition: Any) -> None:
+    """Arrow casts every number but 0 to true: such a delete would remove the rows with true."""
+    catalog = tidelake.open_catalog(f"memory://{uuid4().hex}/lake")
+    catalog.create_database("db")
+    table = catalog.create_table("db.flags", FLAGS.schema)
+    table.append(FLAGS)
+    with pytest.raises(BadInput):
+        table.delete(condition)
+    assert table.scan().to_arrow().num_rows == 3
