@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
@@ -43,11 +43,13 @@ class LaterChanges:
     """The changes in the log after the oldest dead letter of a partition, up to the table's position, by table and key.
 
     truncates: where the source emptied a table, and the pipeline did, too.
+    undecodable: records that the pipeline could write and that can't be decoded now, with the reason, by table.
     complete_from: the offset from which on a partition's log still has all of these records, if it lacks some.
     """
 
     changes: Mapping[str, dict[Key, list[Change]]] = field(default_factory=lambda: defaultdict(dict))
     truncates: Mapping[str, list[tuple[TopicPartition, int]]] = field(default_factory=lambda: defaultdict(list))
+    undecodable: Mapping[str, list[tuple[TopicPartition, int, str]]] = field(default_factory=lambda: defaultdict(list))
     complete_from: Mapping[TopicPartition, float] = field(default_factory=dict)
 
     def after(self, table: str, key: Key, partition: TopicPartition, offset: int) -> list[Change]:
@@ -60,6 +62,13 @@ class LaterChanges:
         if any(other == partition and at > offset for other, at in found):
             return True
         return None if any(other != partition for other, _ in found) else False
+
+    def undecodable_after(self, table: str, partition: TopicPartition, offset: int) -> str | None:
+        """Return the first record after this one that may have changed any key, with its reason; None if none did."""
+        for other, at, reason in self.undecodable[table]:
+            if other != partition or at > offset:
+                return f"{other.topic}:{other.partition}:{at}: {reason}"
+        return None
 
 
 async def find_later_changes(
@@ -106,7 +115,7 @@ async def find_later_changes(
                     batch = decoder.decode(raw)
                     for rows in batch.tables:
                         _record_change(found, rows, raw, wanted, ends, unreplayed, replayed, order_columns)
-                    _record_truncates(found, batch.failures, partition, ends, unreplayed)
+                    _record_failures(found, batch.failures, partition, ends, unreplayed)
                     until = min(raw.next_offset, left[partition])
                     advance(max(0, until - reached[partition]))
                     reached[partition] = max(until, reached[partition])
@@ -144,21 +153,30 @@ def _record_change(
             found.changes[table].setdefault(key, []).append(Change(partition, offset, order, soft_delete))
 
 
-def _record_truncates(
+_OF_OTHER_SCHEMAS: Final = (FailureKind.UNKNOWN_COLUMN, FailureKind.NARROW_COLUMN, FailureKind.SCHEMA_CHANGE)
+"""Failures of records that become no dead letters: the pipeline changes the table, or stops."""
+
+
+def _record_failures(
     found: LaterChanges,
     failures: Sequence[DecodeFailure],
     partition: TopicPartition,
     ends: Mapping[str, Mapping[TopicPartition, int]],
     unreplayed: Collection[Place],
 ) -> None:
-    """Note the truncates that the pipeline has applied: those that its operator left out are dead letters."""
+    """Note the truncates that the pipeline has applied, and the records that it wrote under another schema. Those that
+    its operator left out are dead letters.
+    """
     for failure in failures:
         table = failure.table_name
-        if failure.kind is not FailureKind.TRUNCATE or table is None or table not in ends:
+        if table is None or table not in ends or failure.offset >= ends[table].get(partition, 0):
             continue
-        is_skipped = not places_of(partition, failure.offset, table).isdisjoint(unreplayed)
-        if failure.offset < ends[table].get(partition, 0) and not is_skipped:
+        if not places_of(partition, failure.offset, table).isdisjoint(unreplayed):
+            continue
+        if failure.kind is FailureKind.TRUNCATE:
             found.truncates[table].append((partition, failure.offset))
+        elif failure.kind in _OF_OTHER_SCHEMAS:
+            found.undecodable[table].append((partition, failure.offset, failure.reason))
 
 
 def places_of(partition: TopicPartition, offset: int, table: str) -> set[Place]:

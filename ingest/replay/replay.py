@@ -100,21 +100,12 @@ class DeadLetterReplay:
                 "only dead letters in a table can be replayed: set `errors.dead_letters: {table: database.table}`. "
                 f"Those in files ({config.dead_letters}) are change-log lines: correct them and read them as a folder"
             )
-        catalog = open_catalog(config.warehouse, config.warehouse_options, io)
+        self._catalog = open_catalog(config.warehouse, config.warehouse_options, io)
         self._pipeline = config.pipeline
-        self._dead_letters = DeadLetterTable(catalog, config.dead_letters_table, config.pipeline)
-        config = expanded(config, catalog, io).config
+        self._dead_letters = DeadLetterTable(self._catalog, config.dead_letters_table, config.pipeline)
+        self._config = config = expanded(config, self._catalog, io).config
         format_ = format_of(config)
-        router = router_of(config.tables)
-        configured = ConfiguredTables.of(config)
-        targets = TableTargets(configured.settings, derived=configured.derived, shapes=configured.shapes)
-        self._tables: dict[str, ReplayTable] = {}
-        for table in config.named_tables:
-            if catalog.table_exists(table.name):
-                context = catalog.load(table.name)
-                router.add_target(targets.of(context))
-                self._tables[table.name] = ReplayTable(table.name, context)
-        self._decoder = RoutedDecoder(router, partial(configured.decoder, format_))
+        self._open_tables()
         settings = msgspec.structs.replace(config.source, until="end")
         self._given_source = source
         self._source_config = msgspec.structs.replace(config, source=settings)
@@ -123,6 +114,19 @@ class DeadLetterReplay:
             io or open_retrying_file_io(config.warehouse, config.warehouse_options),
             progress_path(config.warehouse, config.pipeline),
         )
+
+    def _open_tables(self) -> None:
+        """Load the tables with their current schemas."""
+        config = self._config
+        router, configured = router_of(config.tables), ConfiguredTables.of(config)
+        targets = TableTargets(configured.settings, derived=configured.derived, shapes=configured.shapes)
+        self._tables: dict[str, ReplayTable] = {}
+        for table in config.named_tables:
+            if self._catalog.table_exists(table.name):
+                context = self._catalog.load(table.name)
+                router.add_target(targets.of(context))
+                self._tables[table.name] = ReplayTable(table.name, context)
+        self._decoder = RoutedDecoder(router, partial(configured.decoder, format_of(config)))
 
     async def run(self, where: Predicate | Any = None, *, is_dry: bool = False) -> list[ReplayReport]:
         """Complete an interrupted replay, and then replay the dead letters that match the condition.
@@ -178,9 +182,11 @@ class DeadLetterReplay:
                 )
 
     async def _replay(self, dead_letters: Sequence[DeadLetter], replay_id: int | None, *, is_dry: bool) -> ReplayReport:
-        decoded = await asyncio.to_thread(self._decoded, dead_letters)
         for attempt in count(1):
             newest = await asyncio.to_thread(self._own_states)
+            # Only now: a running pipeline may have added columns for records below the tables' positions.
+            await asyncio.to_thread(self._open_tables)
+            decoded = await asyncio.to_thread(self._decoded, dead_letters)
             # Only now: all dead letters before the tables' positions are there, also those of this moment.
             waiting = await asyncio.to_thread(self._read_waiting, None)
             later = await self._later_changes(decoded, waiting, newest)

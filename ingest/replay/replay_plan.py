@@ -241,6 +241,8 @@ def _decide_row(
             f"the log no longer has the later records, so it is unknown whether {table.name} has a newer row of the "
             f"key {_key_text(key)}"
         )
+    if (undecodable := later.undecodable_after(table.name, partition, offset)) is not None:
+        return f"it is unknown whether {table.name} has a newer row: a later record can't be decoded now: {undecodable}"
     newer = later.after(table.name, key, partition, offset)
     if not newer or _are_soft_deletes(newer):
         return True

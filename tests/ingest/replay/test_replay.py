@@ -304,6 +304,50 @@ def test_a_letter_that_is_written_while_a_replay_begins_supersedes_nothing(
     assert shop.rows() == {1: "second"}
 
 
+def add_with_note(shop: Shop, change: Change) -> None:
+    """Add a change with a column that the table lacks."""
+    record = json.loads(line(shop.offset, change))
+    value = json.loads(record["value"])
+    value["after"]["note"] = "new"
+    text = json.dumps({**record, "value": json.dumps(value)})
+    (shop.path / "in" / f"{shop.files:04}.jsonl").write_text(text + "\n")
+    shop.files += 1
+    shop.offset += 1
+
+
+def test_a_change_with_a_column_that_is_added_while_a_replay_begins_is_newer(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.add((1, BAD))
+    shop.run()
+    shop.fix()
+    states = DeadLetterReplay._own_states
+
+    def change_first(self: DeadLetterReplay) -> Any:
+        if shop.offset == 1:
+            shop.catalog.alter_table("shop.orders", [tidelake.AddColumn("note", "STRING")])
+            add_with_note(shop, (1, "newer"))
+            shop.run()
+        return states(self)
+
+    monkeypatch.setattr(DeadLetterReplay, "_own_states", change_first)
+    assert outcomes(shop.replay()) == {"superseded": 1}
+    assert shop.rows() == {1: "newer"}
+
+
+def test_a_letter_stays_if_a_later_record_has_a_column_that_was_dropped_since(shop: Shop) -> None:
+    shop.add((1, BAD))
+    shop.run()
+    shop.fix()
+    shop.catalog.alter_table("shop.orders", [tidelake.AddColumn("note", "STRING")])
+    add_with_note(shop, (1, "newer"))
+    shop.run()
+    shop.catalog.alter_table("shop.orders", [tidelake.DropColumn("note")])
+    (report,) = shop.replay()
+    assert "a later record can't be decoded now: shop:0:1: " in report.remaining[0]["reason"]
+    assert shop.rows() == {1: "newer"}
+
+
 def test_replaying_the_newer_letter_first_supersedes_the_older_one(shop: Shop) -> None:
     shop.add((1, "first"), (1, "second"))
     shop.run()

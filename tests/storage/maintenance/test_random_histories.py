@@ -5,6 +5,7 @@ step, all retained states are readable and unchanged.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -107,8 +108,10 @@ class Life:
         """done: what it was."""
         action, branch = self.random.choice(BETWEEN), self.random.choice(self.branches)
 
-        def act(_: Call) -> None:
-            if len(faulty.calls) >= number and not done:
+        mine = threading.get_ident()
+
+        def act(_: Call) -> None:  # not in the thread of the hints, for which others wait
+            if len(faulty.calls) >= number and not done and threading.get_ident() == mine:
                 done.append(f"{action.__name__} on {branch}")
                 with suppress(TidelakeError):
                     action(self, self.table(branch))
