@@ -266,7 +266,7 @@ class Checkpointer:
         holds_back: whether tables with a long compaction are left out, rather than waited for.
         """
         if coordinator.state is CheckpointState.BROKEN:
-            # It waited while the checkpoint of another task failed. The error of that one ends the run, and cancels this.
+            # Another task failed meanwhile. Its error ends the run, and cancels this task.
             raise asyncio.CancelledError
         self._times.begin()
         oldest_written_ms = coordinator.oldest_written_ms
