@@ -28,6 +28,7 @@ from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.definition import FENCE, REWRITTEN
 from tidelake.storage.model.format import CommitKind
 from tidelake.storage.model.schema.schema_store import SchemaStore
+from tidelake.storage.model.schema.table_schema import TableSchema
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types import BIGINT, INT, DataField, not_null
@@ -507,8 +508,13 @@ def test_each_version_since_the_writer_was_opened_is_compared_with_the_one_befor
         assert found.outcome(rows("x")) == "ok"
     asked: list[int] = []
     get = found.table.schemas.get
+
+    def noted(_: SchemaStore, number: int) -> TableSchema:
+        asked.append(number)
+        return get(number)
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(found.table.schemas), "get", lambda _, number: asked.append(number) or get(number))
+        patch.setattr(SchemaStore, "get", noted)
         with_schema(found.table, 3, options={"merge-engine": "first-row"})
         assert "altered while it had no rows" in found.outcome(rows("x"))
     assert 3 in asked
