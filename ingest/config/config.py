@@ -22,7 +22,7 @@ from tidelake.ingest.formats.connect_schema import spelled_source_type
 from tidelake.ingest.formats.registry import capabilities_of
 from tidelake.ingest.formats.types.type_mapping import TypeMapping
 from tidelake.ingest.secrets import HIDDEN, SECRET_NAME, RedactedOptions
-from tidelake.ingest.settings import BootstrapSettings, Config
+from tidelake.ingest.settings import BootstrapSettings, Config, TableSettings
 from tidelake.ingest.shaping.kept_changes import kept_changes_errors
 from tidelake.ingest.shaping.shaped_columns import ShapedColumns
 from tidelake.ingest.shaping.snapshot_bootstrap import bootstrap_errors
@@ -171,16 +171,7 @@ def _contradictions(config: Config) -> Iterator[tuple[Path, str, str]]:
             f"the ids in records of {config.format} are compared over all partitions, which one process does",
             "Set 0, or `auto`.",
         )
-    if capabilities_of(config.format).snapshot_marks_of is None:
-        entries: list[tuple[Path, BootstrapSettings | None]] = [(("bootstrap", "enabled"), config.bootstrap)]
-        entries += [(("tables", at, "bootstrap", "enabled"), table.bootstrap) for at, table in enumerate(config.tables)]
-        for path, given in entries:
-            if given is not None and given.enabled:
-                yield (
-                    path,
-                    f"records of {config.format} don't show, or not to us, which of them are of a snapshot",
-                    "Leave it out. A dump can go to the highest level, see docs/bootstrap.md.",
-                )
+    yield from _bootstrap_contradictions(config)
     names = [table.name for table in config.tables]
     for at, name in enumerate(names):
         if name in names[:at]:
@@ -189,45 +180,68 @@ def _contradictions(config: Config) -> Iterator[tuple[Path, str, str]]:
                 f"table {name} is configured twice",
                 "Write one entry per table; `match` may be a list.",
             )
-    spelled = str if is_case_sensitive(config.warehouse_options) else str.lower
     for at, table in enumerate(config.tables):
-        for setting, reason, remedy in template_errors(table):
-            yield ("tables", at, setting), f"{table.name}: {reason}", remedy
-        missing = set(map(spelled, table.partition_by)) - set(map(spelled, table.primary_key or table.partition_by))
-        if missing and table.raw_options.get("bucket") != "-1":
+        yield from _contradictions_of_table(config, at, table)
+
+
+def _bootstrap_contradictions(config: Config) -> Iterator[tuple[Path, str, str]]:
+    """Yield an error for each `bootstrap` of a format whose records don't say that they are of a snapshot."""
+    if capabilities_of(config.format).snapshot_marks_of is not None:
+        return
+    entries: list[tuple[Path, BootstrapSettings | None]] = [(("bootstrap", "enabled"), config.bootstrap)]
+    entries += [(("tables", at, "bootstrap", "enabled"), table.bootstrap) for at, table in enumerate(config.tables)]
+    for path, given in entries:
+        if given is not None and given.enabled:
             yield (
-                ("tables", at, "partition_by"),
-                f"the primary key of {table.name} lacks the partition columns {', '.join(sorted(missing))}",
-                "Add them to `primary_key`, or set `bucket: -1` in `options`: then keys move between partitions.",
+                path,
+                f"records of {config.format} don't show, or not to us, which of them are of a snapshot",
+                "Leave it out. A dump can go to the highest level, see docs/bootstrap.md.",
             )
-        for column, word in table.source_types.items():
-            try:
-                spelled_source_type(column, word)
-            except BadInput as error:
-                yield ("tables", at, "source_types", column), f"{table.name}: {error}", "Correct the value."
+
+
+def _contradictions_of_table(config: Config, at: int, table: TableSettings) -> Iterator[tuple[Path, str, str]]:
+    """Yield the errors of one entry.
+
+    at: its position in `tables`
+    """
+    spelled = str if is_case_sensitive(config.warehouse_options) else str.lower
+    for setting, reason, remedy in template_errors(table):
+        yield ("tables", at, setting), f"{table.name}: {reason}", remedy
+    missing = set(map(spelled, table.partition_by)) - set(map(spelled, table.primary_key or table.partition_by))
+    if missing and table.raw_options.get("bucket") != "-1":
+        yield (
+            ("tables", at, "partition_by"),
+            f"the primary key of {table.name} lacks the partition columns {', '.join(sorted(missing))}",
+            "Add them to `primary_key`, or set `bucket: -1` in `options`: then keys move between partitions.",
+        )
+    for column, word in table.source_types.items():
         try:
-            TypeMapping.parse(table.type_mapping)
+            spelled_source_type(column, word)
         except BadInput as error:
-            yield ("tables", at, "type_mapping"), f"{table.name}: {error}", "Correct the value."
-        for column, text in table.columns.items():
-            try:
-                parse_type(text)
-            except BadInput as error:
-                yield ("tables", at, "columns", column), f"{table.name}: {error}", "Write the type as in SQL."
-        if table.paused and not config.has_quarantine:
-            yield (
-                ("tables", at, "paused"),
-                f"{table.name} can't be paused: the pipeline has no quarantine, where its records would wait",
-                "Stop the pipeline instead, or take the entry out of `tables`.",
-            )
-        for setting, reason, remedy in (*kept_changes_errors(table), *bootstrap_errors(table)):
-            yield ("tables", at, setting), f"{table.name}: {reason}", remedy
+            yield ("tables", at, "source_types", column), f"{table.name}: {error}", "Correct the value."
+    try:
+        TypeMapping.parse(table.type_mapping)
+    except BadInput as error:
+        yield ("tables", at, "type_mapping"), f"{table.name}: {error}", "Correct the value."
+    for column, text in table.columns.items():
         try:
-            ShapedColumns.of(table, config.mask_salt)
+            parse_type(text)
         except BadInput as error:
-            yield ("tables", at), f"{table.name}: {error}", "`tidelake help shaping-tables` has examples."
-        for option, reason, remedy in option_errors(table):
-            yield ("tables", at, "options", *([] if option is None else [option])), f"{table.name}: {reason}", remedy
+            yield ("tables", at, "columns", column), f"{table.name}: {error}", "Write the type as in SQL."
+    if table.paused and not config.has_quarantine:
+        yield (
+            ("tables", at, "paused"),
+            f"{table.name} can't be paused: the pipeline has no quarantine, where its records would wait",
+            "Stop the pipeline instead, or take the entry out of `tables`.",
+        )
+    for setting, reason, remedy in (*kept_changes_errors(table), *bootstrap_errors(table)):
+        yield ("tables", at, setting), f"{table.name}: {reason}", remedy
+    try:
+        ShapedColumns.of(table, config.mask_salt)
+    except BadInput as error:
+        yield ("tables", at), f"{table.name}: {error}", "`tidelake help shaping-tables` has examples."
+    for option, reason, remedy in option_errors(table):
+        yield ("tables", at, "options", *([] if option is None else [option])), f"{table.name}: {reason}", remedy
 
 
 def _is_folder(location: str, folder: pathlib.Path) -> bool:

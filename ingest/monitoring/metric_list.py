@@ -73,7 +73,7 @@ METRICS: Final = (
     Metric("transactions_waiting", "gauge", "partitions whose last transaction may be incomplete"),
     Metric("transactions_split", "counter", "transactions that exceeded the wait limit, and may be committed in parts"),
     Metric("decode_processes", "gauge", "processes that decode; 0: the pipeline's own one does"),
-    Metric("decode_process_restarts", "counter", "processes that decode, and ended, and were replaced"),
+    Metric("decode_process_restarts", "counter", "decode processes that ended and were replaced"),
     Metric("decode_batches", "counter", "batches that these processes decoded"),
     Metric(
         "decode_outdated_batches",

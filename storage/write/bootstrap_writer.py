@@ -19,7 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tidelake.storage.base import env
-from tidelake.storage.commit.commit_increment import CommitIncrement, CompactResult
+from tidelake.storage.commit.commit_increment import CommitIncrement
 from tidelake.storage.files.data_file import DataFileMeta
 from tidelake.storage.merge.equal_keys import Groups
 from tidelake.storage.merge.merge_functions import MergeFunction
@@ -31,8 +31,9 @@ from tidelake.storage.model.options import ChangelogProducer
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types.row_kinds import is_retract, row_kinds
 from tidelake.storage.write.bucket_files import BucketFiles
+from tidelake.storage.write.bucket_writer import UncompactedBucket
 from tidelake.storage.write.buffered_rows import BufferedRows
-from tidelake.storage.write.compactor import LongCompaction, RestoredBucket
+from tidelake.storage.write.compactor import LongCompaction
 from tidelake.storage.write.write_buffer import in_pieces
 
 _FAN_IN_MAX: Final = 64  # a merge holds a piece of each run in memory
@@ -40,7 +41,7 @@ _FAN_IN_MAX: Final = 64  # a merge holds a piece of each run in memory
 Run = tuple[pa.RecordBatch, NDArray[np.bool_]]  # sorted rows, and whether each is the last one of its key
 
 
-class BootstrapBucketWriter:
+class BootstrapBucketWriter(UncompactedBucket):
     """Writes a primary-key bucket that is empty. Thread-safe.
 
     order: merge order of the table.
@@ -110,28 +111,12 @@ class BootstrapBucketWriter:
             self._data, self._changelog = [], []
             return increment
 
-    def increment_settled(self) -> None:
-        """Do nothing: files that were handed over are not remembered."""
-
     def set_next_sequence_number(self, next_sequence_number: int) -> None:
         raise AssertionError("a bootstrap is not committed after other rows")
 
     @property
     def is_idle(self) -> bool:
         return not self.buffered.batches and not self._runs and not self._data
-
-    def cancel_compaction(self) -> None:
-        """Do nothing: there is no compaction."""
-
-    @property
-    def is_compaction_stale(self) -> bool:
-        return False
-
-    def reset_compaction(self, bucket: RestoredBucket) -> None:
-        """Do nothing: there is no compaction."""
-
-    def compact_level_0(self) -> CompactResult:
-        return CompactResult()
 
     def uncommitted(self) -> Iterator[pa.RecordBatch]:
         raise AssertionError("rows of a bootstrap are not looked up")

@@ -364,7 +364,25 @@ class PrimaryKeyBucketWriter:
         return map(self.files.file_rows, self._buffer.rows_in_arrival_order())
 
 
-class AppendBucketWriter:
+class UncompactedBucket:
+    """The part of a `BucketWriter` that has nothing to do for a bucket that is not compacted while it is written."""
+
+    def increment_settled(self) -> None:
+        """Do nothing: files that were handed over are not remembered."""
+
+    def cancel_compaction(self) -> None: ...
+
+    @property
+    def is_compaction_stale(self) -> bool:
+        return False
+
+    def reset_compaction(self, bucket: RestoredBucket) -> None: ...
+
+    def compact_level_0(self) -> CompactResult:
+        return CompactResult()
+
+
+class AppendBucketWriter(UncompactedBucket):
     """Writes rows to files in order of arrival. A file continues over several flushes, until a commit takes it."""
 
     def __init__(self, context: TableContext, files: BucketFiles, next_sequence_number: int) -> None:
@@ -409,28 +427,12 @@ class AppendBucketWriter:
             self._new_files = []
             return increment
 
-    def increment_settled(self) -> None:
-        """Do nothing: files that were handed over are not remembered."""
-
     def set_next_sequence_number(self, next_sequence_number: int) -> None:
         self.next_sequence_number = max(self.next_sequence_number, next_sequence_number)
 
     @property
     def is_idle(self) -> bool:
         return not self.buffered.batches and self._open is None and not self._new_files
-
-    def cancel_compaction(self) -> None:
-        """Do nothing: an append bucket has no compaction while it is written."""
-
-    @property
-    def is_compaction_stale(self) -> bool:
-        return False
-
-    def reset_compaction(self, bucket: RestoredBucket) -> None:
-        """Do nothing: an append bucket has no compaction while it is written."""
-
-    def compact_level_0(self) -> CompactResult:
-        return CompactResult()
 
     def uncommitted(self) -> Iterator[pa.RecordBatch]:
         raise AssertionError("rows of an append table have no key to be looked up by")

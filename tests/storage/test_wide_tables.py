@@ -37,7 +37,7 @@ CASES: dict[str, Callable[[Any], object]] = {
     "all columns of a scan": lambda schema: projection(schema, None, None),
     "named columns of a scan": lambda schema: projection(schema, schema.names[::2], None),
     "the columns that decide between two rows": lambda schema: _deciding_columns(
-        RowsWith(schema),  # type: ignore[arg-type]
+        RowsWith(schema),
         MergeOrder(("id",), tuple(schema.names[1:])),
     ),
 }

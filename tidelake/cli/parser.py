@@ -58,16 +58,16 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     _add_init(nouns)
     _add_doctor(nouns)
     add_noun("ingest", "run a pipeline on this machine, from Kafka or a folder into tables", _add_ingest)
-    add_noun("dead-letters", "dead letters: list, show, replay", _add_dead_letters)
+    add_noun("dead-letters", "list, show and replay dead letters", _add_dead_letters)
     _add_sync(nouns)
     add_noun("spark", "run a pipeline on Spark Structured Streaming, or call procedures", _add_spark)
     nouns.begin("work with tables")
-    add_noun("table", "tables: create, alter, read, follow, compact, expire, …", _add_table)
+    add_noun("table", "create, alter, read, follow, compact, expire tables, …", _add_table)
     _add_sql(nouns)
-    add_noun("database", "databases: list, create, drop, migrate", _add_database)
-    add_noun("view", "views of a catalog: list, show, create, rename, drop", _add_view)
-    add_noun("catalog", "catalog entries: repair", _add_catalog)
-    add_noun("serve", "serve a warehouse to other clients: rest", _add_serve)
+    add_noun("database", "list, create, drop and migrate databases", _add_database)
+    add_noun("view", "list, show, create, rename and drop views of a catalog", _add_view)
+    add_noun("catalog", "repair the entries of a catalog", _add_catalog)
+    add_noun("serve", "serve a warehouse to REST clients of other engines", _add_serve)
     return parser
 
 

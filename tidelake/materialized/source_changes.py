@@ -61,7 +61,8 @@ def changes_since(context: TableContext, before: QueriedState, after: Snapshot, 
         raise NoChanges(f"columns of {context.name} may have been rewritten (data evolution)")
     if context.options.record_level_expire_time_s is not None:
         raise NoChanges(f"rows of {context.name} expire by their age")
-    names = [name for name in context.schema.names if name in {*columns, *context.schema.primary_keys}]
+    wanted = {*columns, *context.schema.primary_keys}
+    names = [name for name in context.schema.names if name in wanted]
     try:
         if not context.schema.has_primary_key:
             added = _collect_rows(_added(context, before, after), names, context)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import product
@@ -21,8 +21,6 @@ from tidelake.storage.commit.commit_message import CommitBase, CommitMessage, Co
 from tidelake.storage.commit.commit_request import CommitRequest, always
 from tidelake.storage.commit.concurrent_writes import OwnSnapshots
 from tidelake.storage.commit.conflict_check import ConflictCheck
-from tidelake.storage.commit.manifests.manifest_entry import ManifestEntry
-from tidelake.storage.commit.manifests.snapshot_files import entries_of_older_definition
 from tidelake.storage.fileio.memory import MemoryFileIO
 from tidelake.storage.files.data_file import EMPTY_ROW, DataFileMeta
 from tidelake.storage.files.index_file import IndexFileMeta
@@ -30,6 +28,7 @@ from tidelake.storage.model.bucket_id import BucketId
 from tidelake.storage.model.definition import FENCE, REWRITTEN
 from tidelake.storage.model.format import CommitKind
 from tidelake.storage.model.schema.schema_store import SchemaStore
+from tidelake.storage.model.schema.table_schema import TableSchema
 from tidelake.storage.model.snapshots.snapshot import Snapshot
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types import BIGINT, INT, DataField, not_null
@@ -509,8 +508,13 @@ def test_each_version_since_the_writer_was_opened_is_compared_with_the_one_befor
         assert found.outcome(rows("x")) == "ok"
     asked: list[int] = []
     get = found.table.schemas.get
+
+    def noted(_: SchemaStore, number: int) -> TableSchema:
+        asked.append(number)
+        return get(number)
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(found.table.schemas), "get", lambda _, number: asked.append(number) or get(number))
+        patch.setattr(SchemaStore, "get", noted)
         with_schema(found.table, 3, options={"merge-engine": "first-row"})
         assert "altered while it had no rows" in found.outcome(rows("x"))
     assert 3 in asked
@@ -547,20 +551,31 @@ def test_a_table_without_rows_has_no_rewrite_to_finish() -> None:
     assert Lake(with_schema(found.table, 1, **WIDER_KEY, options={REWRITTEN: "0"})).outcome(rows("x")) == "ok"
 
 
-def test_a_finished_rewrite_is_looked_for_once() -> None:
-    found = lake()
-    table = with_schema(found.table, 1, **WIDER_KEY, options={REWRITTEN: "0"})
-    file = replace(OLD, schema_id=1)
-    found = Lake(table)
-    found.they_commit(CommitMessage(HERE, CommitIncrement(new_files=(file,)), CommitBase(0)))
-    searches: list[None] = []
+def searches_of(found: Lake) -> dict[str, int]:
+    """Make two commits. Returns how often it was found out whether older files are possible, and how often which."""
+    counts = dict.fromkeys(("may_have_older_files", "entries_of_older_definition"), 0)
 
-    def searched(*given: Any) -> list[ManifestEntry]:
-        searches.append(None)
-        return entries_of_older_definition(*given)
+    def counting(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*given: Any) -> Any:
+            counts[name] += 1
+            return real(*given)
+
+        return counted
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(conflict_check, "entries_of_older_definition", searched)
+        for name in counts:
+            patch.setattr(conflict_check, name, counting(name, getattr(conflict_check, name)))
         for name in ("x", "y"):
             assert found.outcome(rows(name, snapshot_id=1)) == "ok"
-    assert len(searches) == 1
+    return counts
+
+
+def test_a_finished_rewrite_is_looked_for_once() -> None:
+    """It reads the live files. A table that was never rewritten is spared that."""
+    found = Lake(with_schema(lake().table, 1, **WIDER_KEY, options={REWRITTEN: "0"}))
+    file = replace(OLD, schema_id=1)
+    found.they_commit(CommitMessage(HERE, CommitIncrement(new_files=(file,)), CommitBase(0)))
+    assert searches_of(found) == {"may_have_older_files": 1, "entries_of_older_definition": 1}
+    never = lake()
+    never.they_commit(added("a"))
+    assert searches_of(never) == {"may_have_older_files": 1, "entries_of_older_definition": 0}

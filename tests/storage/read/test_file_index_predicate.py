@@ -18,7 +18,7 @@ from tests.storage.model.snapshots.tables import data_file
 from tidelake import col
 from tidelake.storage.model.table import TableContext
 from tidelake.storage.model.types import DataField, parse_type
-from tidelake.storage.read.predicate import ArrowCondition, Predicate
+from tidelake.storage.read.predicate import ArrowCondition, Not, Predicate
 from tidelake.storage.read.skipping import file_index_predicate
 from tidelake.storage.read.skipping.file_index_predicate import FileIndexPredicate
 
@@ -155,7 +155,7 @@ NO_ROW = "no row"
         (col("s").like("%ab"), NOTHING),
         (replace(col("r").like("ab%"), path=("f",)), NOTHING),
         (arrow_condition(col("i") == 5), "any of 5"),
-        (~arrow_condition(col("i") == 5), NOTHING),
+        (Not(arrow_condition(col("i") == 5)), NOTHING),
         (arrow_condition(None), NOTHING),
         (col("t") < "2024-01-01", "<= 2024-01-01 00:00:00"),
         (col("t") <= "2024-01-01", "<= 2024-01-01 00:00:00"),

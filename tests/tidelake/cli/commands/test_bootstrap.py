@@ -58,6 +58,22 @@ def test_csv_takes_the_types_of_the_table(lake: Path, tmp_path: Path, call: Call
     ]
 
 
+def test_texts_of_a_csv_that_look_like_numbers_or_times_stay_as_they_are(
+    lake: Path, tmp_path: Path, call: Call
+) -> None:
+    (tmp_path / "dump.csv").write_text("id,note\n1,007\n2,1.50\n3,2026-05-01\n", encoding="utf-8")
+    call("table", "bootstrap", "shop.t", "-w", lake, "--from", tmp_path / "dump.csv")
+    assert [row["note"] for row in rows(lake)] == ["007", "1.50", "2026-05-01"]
+
+
+def test_a_text_of_several_lines_may_lie_where_a_csv_is_cut_into_blocks(lake: Path, tmp_path: Path, call: Call) -> None:
+    note = "line\n" * 2_000
+    records = "".join(f'{number},"{note}"\n' for number in range(300))  # 3 MB; a block has 1 MiB
+    (tmp_path / "dump.csv").write_text(f"id,note\n{records}", encoding="utf-8")
+    call("table", "bootstrap", "shop.t", "-w", lake, "--from", tmp_path / "dump.csv")
+    assert [(row["id"], row["note"] == note) for row in rows(lake)] == [(number, True) for number in range(300)]
+
+
 def test_files_without_rows_write_nothing(lake: Path, tmp_path: Path, call: Call) -> None:
     pq.write_table(COLUMNS.empty_table(), tmp_path / "a.parquet")
     (tmp_path / "b.csv").write_text("id,note\n", encoding="utf-8")
