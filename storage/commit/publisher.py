@@ -34,7 +34,8 @@ Answers of step 4
     False       Lost: another snapshot has this id. Delete our orphans, and start again.
     an error    Unknown: our file may still appear. Start again: step 1 finds it, or finds that another snapshot has N
                 (lost), or N is free and the next attempt competes with the first; only one of them can win.
-CommitOutcomeUnknown is raised if attempts or time run out, or anything else fails, while an outcome is unknown.
+CommitOutcomeUnknown is raised if attempts or time run out, or anything else fails, while an outcome is unknown. If the
+same commit is repeated, its earlier attempts are still looked for: their snapshot may have expired meanwhile.
 
 Source: Java `operation/FileStoreCommitImpl.java`.
 """
@@ -44,6 +45,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from tidelake.errors import (
     BadInput,
@@ -76,6 +78,9 @@ from tidelake.storage.model.snapshots.snapshot_commit import StepwiseCommit
 from tidelake.storage.model.table import TableContext
 
 Guard = Callable[[Sequence[Snapshot]], None]
+
+_Numbered: TypeAlias = tuple[int, bool, bool]
+"""The identifier of a commit, and which of its snapshots it is: `is_first` and `is_more` of CommitRequest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +143,7 @@ class Publisher:
         self._schema_id = context.schema.id  # the latest one that is known
         self._own = OwnSnapshots()
         self._in_doubt: set[str | None] = set()  # the uuids of our attempts that may be published
+        self._undecided: dict[_Numbered, list[PreparedSnapshot]] = {}  # attempts of calls that ended without an answer
         self._is_latest_ours = False  # whether our last attempt published the newest snapshot, and nothing came between
         self._has_company = False  # whether the last refresh found snapshots of others, or a snapshot's id was taken
         self._ahead: _Ahead | None = None
@@ -166,14 +172,27 @@ class Publisher:
         return result
 
     def _publish(self, request: CommitRequest, then: CommitRequest | None) -> CommitResult:
-        unknown: list[PreparedSnapshot] = []  # published, but the store did not answer whether it succeeded
+        number = (request.committable.identifier, request.is_first, request.is_more)
+        unknown = self._undecided.pop(number, [])
+        try:
+            return self._publish_until_known(request, then, unknown)
+        except BaseException:
+            if unknown and request.is_numbered:
+                self._undecided[number] = unknown
+            raise
+
+    def _publish_until_known(
+        self, request: CommitRequest, then: CommitRequest | None, unknown: list[PreparedSnapshot]
+    ) -> CommitResult:
+        """unknown: published, but the store did not answer whether it succeeded. It is updated."""
         last_error: Exception | None = None
         ahead = self._take_ahead(request)
         if ahead is not None and ahead.is_committed:
             self.attempts += 1
             return self._published(ahead.prepared, [ahead.prepared])
         if ahead is not None and ahead.error is not None:
-            unknown, last_error, ahead = [ahead.prepared], ahead.error, None
+            unknown.append(ahead.prepared)
+            last_error, ahead = ahead.error, None
         started_ms = self._environment.monotonic_ms()
         retry = 0
         while True:

@@ -260,9 +260,11 @@ def _write(lake: Lake, process: Process, io: FileIO, user: str, table: str, audi
                         # Committed before, and expired: its own files can't be told from those any more, and stay.
                         lake.store.disturbed.add(process.name)
                     break
-                except CommitOutcomeUnknown:
+                except CommitOutcomeUnknown as error:
                     lake.covered["unknown outcome, writer"] += 1
                     lake.store.disturbed.add(process.name)  # nothing is deleted then
+                    if "Look whether its rows are in the table" in str(error):
+                        return  # `is_forgotten` looks, when the table is opened anew
                     lake.pause(random.choice((100, 5_000)))
             lake.scheduler.yield_now()  # the auditor may not have looked yet
             if (user, identifier) not in audited.committed:

@@ -23,4 +23,5 @@ FAILED_ONCE: Final[tuple[tuple[int, int, str], ...]] = (
     (8, 4_000, "a dead letter that a replay could no longer decide got the id of that replay, as if it were written"),
     (166, 4_000, "a replay overwrote newer rows: it read their records with the columns that the table had before"),
     (159, 4_000, "a process that another one fenced during a bootstrap ended with an illegal transition, too"),
+    (259, 4_000, "a commit that was repeated after its snapshot had expired was published again, with deleted files"),
 )

@@ -241,6 +241,31 @@ def test_without_any_answer_the_outcome_is_unknown_and_files_are_kept(table: Tab
     assert not any(call.name == "delete" for call in io.calls)
 
 
+def test_a_repeated_commit_whose_first_attempt_may_have_expired_is_not_published_again(
+    table: TableContext, io: FaultyFileIO
+) -> None:
+    """Its files may have been compacted and deleted since, and its rows would be there twice."""
+    other, ours = committer(seen_by_others(table), "other"), committer(table)
+
+    def lose_answer_and_table(call: Call) -> Fault | None:
+        published = any(map(creates_snapshot, io.calls[:-1]))
+        return Fault.BEFORE if published else Fault.AFTER if creates_snapshot(call) else None
+
+    io.fault = lose_answer_and_table
+    with pytest.raises(CommitOutcomeUnknown):
+        ours.commit(Committable(1, [added("a")]))
+    io.fault = lambda _: None
+    other.commit(Committable(1, [added("theirs")]))
+    expire_below(table, 2)
+    for _ in range(2):
+        with pytest.raises(
+            CommitOutcomeUnknown, match="snapshot 1 expired before it was known"
+        ):
+            ours.commit(Committable(1, [added("a")]))
+    assert live_names(table) == ["a", "theirs"]
+    assert ours.commit(Committable(2, [added("b")])) == 3
+
+
 def test_an_unknown_outcome_is_resolved_by_committing_again(table: TableContext, io: FaultyFileIO) -> None:
     def lose_answer_and_table(call: Call) -> Fault | None:
         published = any(map(creates_snapshot, io.calls[:-1]))
