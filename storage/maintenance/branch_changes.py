@@ -102,11 +102,12 @@ def rename_branch(context: TableContext, name: str, new_name: str) -> None:
 def fast_forward(context: TableContext, name: str) -> Snapshot:
     """Replace the states of this branch by those of another branch.
 
-    States from the first snapshot of the other branch on are replaced by its snapshots, tags and schemas. Stop the
-    writers of this branch first.
+    States from the first snapshot of the other branch on are replaced by its snapshots, tags and schemas. Older
+    snapshots stay if the other branch was created from them; they are deleted if a third branch replaced them since.
+    Stop the writers of this branch first.
 
     Steps:
-    1. Delete snapshots whose expiry has begun.
+    1. Delete snapshots whose expiry has begun, and those of a third branch.
     2. Delete later states, newest first.
     3. Copy schemas, then snapshots, oldest first, then tags.
     A crash leaves an older state of this branch or of the other one; the same call then continues.
@@ -132,6 +133,9 @@ def fast_forward(context: TableContext, name: str) -> Snapshot:
             f"{context.name} ends with snapshot {own_latest}, but branch {name!r} begins with {earliest}: the "
             "snapshots in between have expired. Write to the branch, or copy its rows"
         )
+    if not _is_same(context.snapshots.find(earliest), theirs.get(earliest)):
+        # Another branch has replaced this one since: the snapshots below belong to that history. They count as expired.
+        context.snapshots.hint_earliest(earliest)
     forget_expired_states(context)
     forget_later_states(context, earliest - 1)
     for schema_id in schemas.ids():
@@ -155,6 +159,12 @@ def fast_forward(context: TableContext, name: str) -> Snapshot:
     # Opened again, because other schemas may have the ids of those that this context knows.
     refresh_iceberg_metadata(TableContext.open(io, context.location, context.name, branch=context.branch))
     return theirs.get(latest)
+
+
+def _is_same(own: Snapshot | None, theirs: Snapshot) -> bool:
+    """Return whether the branch began with this snapshot, as far as that is known. A rollback removes its changelog."""
+    lists = (theirs.base_manifest_list, theirs.delta_manifest_list)
+    return own is None or (own.base_manifest_list, own.delta_manifest_list) == lists
 
 
 def _put(io: FileIO, path: str, data: bytes) -> None:

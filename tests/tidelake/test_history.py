@@ -13,6 +13,7 @@ import pytest
 import tidelake
 from tests.support.command_line import Call
 from tidelake.storage.commit.expire.retained_states import state_lists
+from tidelake.storage.maintenance.verify import inspect
 
 SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.int64())])
 
@@ -144,6 +145,35 @@ def test_fast_forward_makes_the_table_equal_to_the_branch(table: tidelake.Table)
     assert value_of(table) == 7
     commit(table, 8)
     assert value_of(table) == 8
+
+
+def test_after_another_branch_was_taken_a_fast_forward_leaves_none_of_its_snapshots(table: tidelake.Table) -> None:
+    """Snapshot 2 would be the other branch's, and snapshot 3 would not follow it."""
+    table.create_tag("first", snapshot=1)
+    table.create_tag("third", snapshot=3)
+    table.create_branch("one", tag="first")
+    table.create_branch("other", tag="third")
+    for value in (11, 12, 13):
+        commit(branch_of(table, "one"), value)
+    table.fast_forward("one")
+    assert [snapshot.id for snapshot in table.snapshots()] == [1, 2, 3, 4]
+    commit(branch_of(table, "other"), 21)
+    assert table.fast_forward("other").id == 4
+    assert value_of(table) == 21
+    assert [snapshot.id for snapshot in table.snapshots()] == [3, 4]
+    assert inspect(table.context).problems == []
+    commit(table, 22)
+    assert [change.snapshot_id for change in table.changes(start=3)] == [3, 4, 5]
+
+
+def test_snapshots_that_a_branch_was_created_from_stay_also_after_a_rollback_to_its_tag(table: tidelake.Table) -> None:
+    table.create_tag("second", snapshot=2)
+    table.create_branch("b", tag="second")
+    table.rollback(tag="second")
+    commit(branch_of(table, "b"), 7)
+    table.fast_forward("b")
+    assert [snapshot.id for snapshot in table.snapshots()] == [1, 2, 3]
+    assert inspect(table.context).problems == []
 
 
 @pytest.mark.parametrize(

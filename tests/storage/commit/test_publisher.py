@@ -258,9 +258,7 @@ def test_a_repeated_commit_whose_first_attempt_may_have_expired_is_not_published
     other.commit(Committable(1, [added("theirs")]))
     expire_below(table, 2)
     for _ in range(2):
-        with pytest.raises(
-            CommitOutcomeUnknown, match="snapshot 1 expired before it was known"
-        ):
+        with pytest.raises(CommitOutcomeUnknown, match="snapshot 1 expired before it was known"):
             ours.commit(Committable(1, [added("a")]))
     assert live_names(table) == ["a", "theirs"]
     assert ours.commit(Committable(2, [added("b")])) == 3
