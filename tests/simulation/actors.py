@@ -379,7 +379,14 @@ def branches(lake: Lake, process: Process, io: FileIO) -> None:
 def fast_forward(lake: Lake, process: Process, io: FileIO) -> None:
     """Replaces the main branch of the table by another one. Nobody else works with the table."""
     table = catalog_of(lake, io).table(TOTALS)
-    table.fast_forward(lake.fast_forwards_to)
+    try:
+        table.fast_forward(lake.fast_forwards_to)
+    except BadInput as error:
+        if "the snapshots in between have expired" not in str(error):
+            raise
+        lake.is_fast_forward_refused = True  # another branch has replaced those that this one began with
+        lake.fast_forwards_to = ""
+        return
     for consumer in TableConsumers(table).list():
         TableConsumers(table).delete(consumer.name)
     lake.fast_forwards_to = ""

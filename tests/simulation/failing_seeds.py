@@ -25,4 +25,5 @@ FAILED_ONCE: Final[tuple[tuple[int, int, str], ...]] = (
     (159, 4_000, "a process that another one fenced during a bootstrap ended with an illegal transition, too"),
     (259, 4_000, "a commit that was repeated after its snapshot had expired was published again, with deleted files"),
     (236, 4_000, "a fast-forward to a second branch left snapshots of the first one below those of the second"),
+    (230, 4_000, "an expiry that slept after reading the consumers deleted snapshots that a new one had to read"),
 )

@@ -110,6 +110,7 @@ class Lake:
         self.pipelines: dict[Process, Pipeline] = {}
         self.writers: dict[tuple[str, str], list[int]] = {}
         self.fast_forwards_to = ""  # a branch; while it isn't empty, nobody else works with the table
+        self.is_fast_forward_refused = False
         self.branch_writers: dict[Process, str] = {}  # with the branch's name
         self.rescales: dict[str, int] = {}  # tables whose rescale may be unfinished, with the number of buckets
         self.accepts_gap = set[str]()  # the operator, of these tables at the next start
@@ -291,6 +292,9 @@ class Lake:
                         lambda process=process: process.is_dead,  # type: ignore[misc]
                         [process.watchers.append],
                     )
+                if self.is_fast_forward_refused:
+                    self.is_fast_forward_refused = False
+                    continue
                 unfinished = {
                     user: at for (user, of), (at, is_planned) in self.writers.items() if is_planned and of == TOTALS
                 }

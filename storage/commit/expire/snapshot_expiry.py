@@ -201,8 +201,7 @@ class SnapshotExpiry:
             followed_ms = followed_at(begin)
             self._old_enough_at_ms = (followed_ms if followed_ms is not None else now_ms) + self._retention.time_ms + 1
             return end
-        consumers = not self._context.options.consumer_changelog_only
-        needed = first_needed(self._context.io, self._context.paths, self._pins, consumers=consumers)
+        needed = self._first_needed()
         end = end if needed is None else min(end, needed)
         if end <= begin:
             self._pause_until_ms = now_ms + _PAUSE_MS
@@ -265,6 +264,8 @@ class SnapshotExpiry:
     ) -> bool:
         """Delete files and snapshots. Returns False if it was cancelled in between."""
         lost_latest = self._move_hint(expiring, earliest_kept, changelogs_stay=changelogs_stay)
+        if self._is_needed_again(expiring, earliest_kept):
+            return False
         seen, self._seen_references = self._seen_references, self._references.branches_and_tags()
         if expiring and seen != self._seen_references:  # the creator of a new tag may not have seen the hint
             plan.retain(self._references.referenced(plan.candidates(), expiring[0].id, earliest_kept.id))
@@ -282,6 +283,20 @@ class SnapshotExpiry:
         if lost_latest:
             self._store.hint_latest(self._store.latest_id() or earliest_kept.id)
         return True
+
+    def _is_needed_again(self, expiring: Sequence[Snapshot], earliest_kept: Snapshot) -> bool:
+        """Return whether a consumer came after they were read, and has not seen the hint. Moves the hint back then."""
+        needed = self._first_needed()
+        if needed is None or needed >= earliest_kept.id or not expiring:
+            return False
+        if self._store.earliest_hint() == earliest_kept.id:
+            self._store.hint_earliest(max(needed, expiring[0].id))
+        self._earliest = None
+        return True
+
+    def _first_needed(self) -> int | None:
+        consumers = not self._context.options.consumer_changelog_only
+        return first_needed(self._context.io, self._context.paths, self._pins, consumers=consumers)
 
     def _correct_hint(self, earliest: int) -> None:
         """Move the hint on if another expiry, which goes less far, has put it back meanwhile."""

@@ -18,6 +18,7 @@ from tidelake.storage.fileio.base import FileIO
 from tidelake.storage.fileio.memory import MemoryFileIO
 from tidelake.storage.maintenance.verify import inspect, verify
 from tidelake.storage.model.metadata_cache import MetadataCache
+from tidelake.storage.model.snapshots.consumers import Consumer
 from tidelake.storage.model.table import TableContext
 
 
@@ -214,3 +215,27 @@ def test_a_tag_is_created_while_another_process_expires_all_that_this_one_was_to
     assert found.snapshots == 0
     assert ours.run() is None
     check(life)
+
+
+def test_a_consumer_that_comes_before_the_hint_has_moved_keeps_its_snapshots() -> None:
+    """The expiry has read the list of consumers before that, and may have slept since."""
+    kept = list[bool]()
+    life = a_life()
+    for number in range(calls_of_a_round(life)):
+        shared = copied(life)
+        io = FaultyFileIO(shared.table.io)
+
+        def follow(call: Call, at: int = number, io: FaultyFileIO = io, life: TableLife = shared) -> None:
+            if len(io.calls) == at + 1:
+                store = life.table.snapshots
+                is_in_time = (store.earliest_hint() or 1) <= 2 and store.exists(2)
+                kept.append(is_in_time)
+                Consumer(life.table.io, life.table.paths, "slow").write(2)
+
+        io.fault = follow
+        expire(replace(shared, table=replace(shared.table, io=io)), RETENTION)
+        expire(shared, RETENTION)
+        if kept[-1]:
+            assert shared.table.snapshots.ids()[0] == shared.table.snapshots.earliest_hint() == 2
+            check_readable(shared)
+    assert {True, False} == set(kept)
