@@ -7,6 +7,7 @@ It uses argparse, which answers `--help` in 40 ms and starts a command as fast; 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import re
 import sys
@@ -276,6 +277,14 @@ def not_negative(text: str) -> int:
     return 0 if text == "0" else positive(text)
 
 
+def finite(text: str) -> float:
+    number = float(text)
+    if not 0 <= number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is not a number from 0 on")
+    return number
+
+
+finite.__name__ = "number"
 not_negative.__name__ = "whole number"
 positive.__name__ = "whole number"  # argparse says: invalid whole number value: 'x'
 

@@ -128,8 +128,8 @@ def arguments_of(words: tuple[str, ...]) -> Iterator[argparse.Action]:
 
 
 def odd_values(action: argparse.Action) -> list[str]:
-    """`follow --until` a snapshot that is yet to come waits for it, rightly."""
-    return [odd for odd in ODD if action.dest != "until" or not odd.isdecimal()]
+    """`follow --until` a snapshot that is yet to come waits for it, rightly, as `reload --timeout` of an hour does."""
+    return [odd for odd in ODD if action.dest not in ("until", "timeout") or not odd.isdecimal()]
 
 
 def check(message: Said, typed: list[str]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from tidelake.cli.arguments import Commands, add_config, command
+from tidelake.cli.arguments import Commands, add_config, command, finite
 from tidelake.cli.exits import ExitCode, UsageError
 from tidelake.cli.output import CommandOutput
 from tidelake.storage.base import env
@@ -32,7 +32,9 @@ def add_doctor(nouns: Commands) -> None:
     add_config(parser)
     parser.add_argument("--chaos", action="store_true", help="also disturb the pipeline on a scratch warehouse")
     parser.add_argument("--seed", type=int, metavar="N", help="with --chaos: the order of the disturbances")
-    parser.add_argument("--minutes", type=float, metavar="M", help="with --chaos: how long it is disturbed; default: 1")
+    parser.add_argument(
+        "--minutes", type=finite, metavar="M", help="with --chaos: how long it is disturbed; default: 1"
+    )
     parser.add_argument(
         "--records", type=int, metavar="N", help="with --chaos: how many of the newest records; default: 20000"
     )

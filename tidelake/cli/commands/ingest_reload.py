@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tidelake.cli.arguments import Commands, add_config, command
+from tidelake.cli.arguments import Commands, add_config, command, finite
 from tidelake.cli.output import CommandOutput
 from tidelake.errors import BadInput, ReloadRefused, TidelakeError
 from tidelake.storage.base import env
@@ -32,7 +32,7 @@ def add_reload(verbs: Commands) -> None:
     add_config(parser)
     parser.add_argument(
         "--timeout",
-        type=float,
+        type=finite,
         default=_TIMEOUT_S,
         metavar="SECONDS",
         help=f"how long to wait for the pipeline's answer; default: {_TIMEOUT_S}",
