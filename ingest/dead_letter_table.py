@@ -205,7 +205,6 @@ class TableDeadLetters(DeadLetters):
         self._pipeline = pipeline
         self._rows: list[dict[str, Any]] = []
         self._seen_id = 0  # others' dead letters up to this snapshot are known
-        self._is_unsure = False  # whether rows in memory may be in the table
 
     def recover(self, resume_offsets: Mapping[TopicPartition, int]) -> None:
         self._seen_id = self._latest_id()
@@ -248,8 +247,6 @@ class TableDeadLetters(DeadLetters):
 
         Raises the errors of the commit. After an error, no position may pass these records.
         """
-        if self._is_unsure and self._rows:
-            self._leave_out_known()
         for attempt in range(1, _ATTEMPTS + 1):
             if not self._rows:
                 break
@@ -261,13 +258,12 @@ class TableDeadLetters(DeadLetters):
                 self._leave_out_known()
                 if attempt == _ATTEMPTS:
                     raise
-            except Exception:
-                self._is_unsure = True  # the rows may have been published
-                raise
         self._rows, self._waiting_bytes = [], 0
 
     def _check_others(self, base: Snapshot | None) -> None:
-        """Raise CommitConflict if another process wrote dead letters of this pipeline that were not looked at."""
+        """Raise CommitConflict if dead letters of this pipeline were written that were not looked at, by another process
+        or by a commit of this one whose outcome was unknown.
+        """
         if base is None or base.id <= self._seen_id:
             return
         if base.id - self._seen_id > _SNAPSHOTS_READ_MAX:
@@ -279,7 +275,7 @@ class TableDeadLetters(DeadLetters):
 
     def _leave_out_known(self) -> None:
         """Forget rows that the table has already."""
-        self._seen_id, self._is_unsure = self._latest_id(), False
+        self._seen_id = self._latest_id()
         least = min(row["offset"] for row in self._rows)
         known = set(self._table.read(col("offset") >= least, ("topic", "partition", "offset", "id"))["id"].to_pylist())
         self._rows = [row for row in self._rows if row["id"] not in known]
