@@ -261,7 +261,7 @@ class TableDeadLetters(DeadLetters):
         self._rows, self._waiting_bytes = [], 0
 
     def _check_others(self, base: Snapshot | None) -> None:
-        """Raise CommitConflict if dead letters of this pipeline were written that were not looked at, by another process
+        """Raise CommitConflict if dead letters of this pipeline were written that were not looked at: by another one,
         or by a commit of this one whose outcome was unknown.
         """
         if base is None or base.id <= self._seen_id:
