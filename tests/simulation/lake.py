@@ -293,7 +293,7 @@ class Lake:
                         [process.watchers.append],
                     )
                 if self.is_fast_forward_refused:
-                    self.is_fast_forward_refused = False
+                    self.is_fast_forward_refused = table.is_rewritten = False
                     continue
                 unfinished = {
                     user: at for (user, of), (at, is_planned) in self.writers.items() if is_planned and of == TOTALS
