@@ -161,7 +161,7 @@ class _ForeachBatch:
     def _write(self, batch: DataFrame, batch_id: int) -> None:
         try:
             self.tables.begin(query_id(batch))
-            sinks = [self.schemas.with_decisions(one) for one in self.tables.sinks]
+            sinks = [self.schemas.with_decisions(one) for one in self.tables.sinks(batch_id)]
             known = partial(self.source.partitions, batch.sparkSession, batch_id)
             truncates = TruncateSource(known, self.source.open)
             write_batch(sinks, batch, batch_id, self.schemas, self.monitor, self.budget, truncates, self.tables)

@@ -3,13 +3,16 @@
 A table without rows in a batch gets no snapshot. So its snapshots alone don't say that it has all records of the batch,
 and a query with another checkpoint directory could not begin behind them. The file says it:
 
-    {"version": 1, "query": "5f0c…", "batch": 41, "began": <a position>, "reached": <a position>,
+    {"version": 1, "query": "5f0c…", "batch": 41, "began": <a position>, "before": <a position>,
+     "reached": <a position>,
      "tables": {"shop.orders": {"created": 1795196040376, "snapshot": 17, "list": "manifest-list-…", "routing": {…}}}}
 
 An entry means: "the table's newest snapshot with a position is 17, and no record below `reached` is missing in it, nor
 one below `began` in a partition that the query has not read". (All tables had been read up to `began` when the query
 started.) If anybody has written a position to the table since, or the table was rolled back, the entry doesn't apply.
-So an old file is never wrong, only useless. The file is written after each batch, when all tables have it.
+So an old file is never wrong, only useless. The file is written after each batch, when all tables have it. If Spark
+repeats that batch, because the driver ended before Spark's own commit, tables without rows are where they were
+`before`.
 """
 
 from __future__ import annotations
@@ -44,6 +47,7 @@ class QueryProgress:
     query: the id of the query that wrote it.
     batch: the newest batch that is in all tables.
     began: where the query began to read partitions that tables had.
+    before: next offset of each partition before this batch.
     reached: next offset of each partition that the query has read.
     tables: tables without a snapshot of the batch.
     """
@@ -53,6 +57,11 @@ class QueryProgress:
     began: Mapping[TopicPartition, int] = field(default_factory=dict)
     reached: Mapping[TopicPartition, int] = field(default_factory=dict)
     tables: Mapping[str, ProgressEntry] = field(default_factory=dict)
+    before: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+    def read_before(self, batch: int) -> Mapping[TopicPartition, int]:
+        """Return how far the query has read partitions before this batch, which may be one that is repeated."""
+        return self.before if batch == self.batch else self.reached
 
     def reached_for(self, table: str, state: ProgressEntry) -> Mapping[TopicPartition, int]:
         """Return how far partitions were read for a table; empty if the file doesn't apply to its state."""
@@ -64,6 +73,7 @@ class QueryProgress:
             "query": self.query,
             "batch": self.batch,
             "began": json.loads(_position_text(self.began)),
+            "before": json.loads(_position_text(self.before)),
             "reached": json.loads(_position_text(self.reached)),
             "tables": {name: entry.to_members() for name, entry in sorted(self.tables.items())},
         }
@@ -87,7 +97,9 @@ class QueryProgress:
                 position_from_text(json.dumps(members[name]), where).ends for name in ("began", "reached")
             )
             tables = {str(name): ProgressEntry.from_members(of) for name, of in members["tables"].items()}
-            return cls(str(members["query"]), int(members["batch"]), began, reached, tables)
+            before = members.get("before", members["reached"])  # files of earlier versions lack it
+            ends = position_from_text(json.dumps(before), where).ends
+            return cls(str(members["query"]), int(members["batch"]), began, reached, tables, ends)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CorruptFile(where, "the progress of a pipeline on Spark", f"{data[:200]!r} ({error})") from error
 

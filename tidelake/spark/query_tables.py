@@ -60,6 +60,7 @@ class ConfiguredQueryTables:
         options = {key: str(value) for key, value in config.warehouse_options.items()}
         self._file = QueryProgressFile(open_file_io(config.warehouse, options), config.warehouse, config.pipeline)
         self._progress = QueryProgress(began=begins)
+        self._batch_id = -1  # that is being written
         memory = MemoryBudget(config.write.memory_bytes)
 
         def open_sink(context: TableContext) -> TableSink:
@@ -88,14 +89,23 @@ class ConfiguredQueryTables:
         if query is None or self._progress.query:
             return
         known = self._file.read()
-        began = {**known.began, **self._progress.began} if known.query == query else self._progress.began
-        reached = known.reached if known.query == query else {}
-        self._progress = QueryProgress(query, began=began, reached=reached)
+        known = known if known.query == query else QueryProgress(query)
+        self._progress = replace(known, began={**known.began, **self._progress.began}, tables={})
 
-    @property
-    def sinks(self) -> list[BatchTarget]:
-        """The sinks of all tables that exist."""
-        return [replace(one, read={**one.read, **self._progress.reached}) for one in self._sinks.values()]
+    def sinks(self, batch_id: int) -> list[BatchTarget]:
+        """Return the sinks of all tables that exist, for this batch."""
+        self._batch_id = batch_id
+        before = self._progress.read_before(batch_id)
+        # What the file says of tables without rows includes a batch that is repeated.
+        after = self._progress.reached if batch_id == self._progress.batch else {}
+        return [
+            replace(
+                one,
+                read={**one.read, **before},
+                reached={p: before.get(p, end) if after.get(p) == end else end for p, end in one.reached.items()},
+            )
+            for one in self._sinks.values()
+        ]
 
     # ------------------------------------------------------------ QueryTables
 
@@ -124,7 +134,7 @@ class ConfiguredQueryTables:
             )
             # No earlier record was for the table. So its position is that of the query.
             self._sinks[name] = replace(self._sink_of(name), read=self._progress.began)
-        return [one for one in self.sinks if one.table in new]
+        return [one for one in self.sinks(self._batch_id) if one.table in new]
 
     def keep_dead_letters(self, batch_id: int, lines: Sequence[str]) -> None:
         """See `QueryTables`."""
@@ -134,10 +144,11 @@ class ConfiguredQueryTables:
 
     def read(self, batch_id: int, ranges: Ranges, idle: Mapping[str, Snapshot | None]) -> None:
         """See `QueryTables`."""
-        reached = {**self._progress.reached, **{partition: end for partition, (_, end) in ranges.items()}}
+        before = self._progress.read_before(batch_id)
+        reached = {**before, **{partition: end for partition, (_, end) in ranges.items()}}
         known = self._states.keys()  # all but a table that another process creates while the query starts
         entries = {name: self._state(name, newest) for name, newest in idle.items() if name in known}
-        self._progress = replace(self._progress, batch=batch_id, reached=reached, tables=entries)
+        self._progress = replace(self._progress, batch=batch_id, before=before, reached=reached, tables=entries)
         self._file.write(self._progress)
 
     def _state(self, name: str, newest: Snapshot | None) -> ProgressEntry:

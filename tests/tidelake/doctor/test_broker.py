@@ -41,7 +41,7 @@ def test_topics_that_can_be_read_are_all_ok(call: Call, tmp_path: Path, kafka_br
     said = doctor(call, tmp_path, kafka_broker, topic, empty)
     assert said.code == 0, said.out
     assert {one["status"] for found in findings(said).values() for one in found} == {"ok"}, said.out
-    assert "1 records to read" in findings(said)["position"][0]["found"]
+    assert "1 record to read" in findings(said)["position"][0]["found"]
 
 
 def test_a_missing_topic_a_wrong_clock_and_a_short_retention(
