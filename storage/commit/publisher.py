@@ -173,10 +173,12 @@ class Publisher:
 
     def _publish(self, request: CommitRequest, then: CommitRequest | None) -> CommitResult:
         number = (request.committable.identifier, request.is_first, request.is_more)
-        unknown = self._undecided.pop(number, [])
+        unknown = self._undecided.pop(number, []) if request.is_numbered else []
+        earlier = [prepared.snapshot for prepared in unknown]
         try:
-            return self._publish_until_known(request, then, unknown)
-        except BaseException:
+            result = self._publish_until_known(request, then, unknown)
+            return CommitResult(result.snapshot, is_already_committed=True) if result.snapshot in earlier else result
+        except CommitOutcomeUnknown:
             if unknown and request.is_numbered:
                 self._undecided[number] = unknown
             raise
