@@ -178,7 +178,7 @@ class Publisher:
         try:
             result = self._publish_until_known(request, then, unknown)
             return CommitResult(result.snapshot, is_already_committed=True) if result.snapshot in earlier else result
-        except CommitOutcomeUnknown:
+        except BaseException:  # also an interrupt, after which a process may commit again
             if unknown and request.is_numbered:
                 self._undecided[number] = unknown
             raise
@@ -186,8 +186,11 @@ class Publisher:
     def _publish_until_known(
         self, request: CommitRequest, then: CommitRequest | None, unknown: list[PreparedSnapshot]
     ) -> CommitResult:
-        """unknown: published, but the store did not answer whether it succeeded. It is updated."""
+        """unknown: published, but the store did not answer whether it succeeded. First those of earlier calls. It is
+        updated.
+        """
         last_error: Exception | None = None
+        earlier = tuple(unknown)
         ahead = self._take_ahead(request)
         if ahead is not None and ahead.is_committed:
             self.attempts += 1
@@ -205,7 +208,7 @@ class Publisher:
                     raise self._outcome_unknown_error(request, e) from e
                 raise
             except Exception as e:
-                if not unknown:
+                if all(prepared in earlier for prepared in unknown):  # this call has published nothing
                     raise
                 last_error, result = e, None
             if result is not None:

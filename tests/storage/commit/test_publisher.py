@@ -241,18 +241,30 @@ def test_without_any_answer_the_outcome_is_unknown_and_files_are_kept(table: Tab
     assert not any(call.name == "delete" for call in io.calls)
 
 
+@pytest.mark.parametrize("is_interrupted", [False, True], ids=["the answer is lost", "it is interrupted"])
 def test_a_repeated_commit_whose_first_attempt_may_have_expired_is_not_published_again(
-    table: TableContext, io: FaultyFileIO
+    table: TableContext, io: FaultyFileIO, is_interrupted: bool
 ) -> None:
     """Its files may have been compacted and deleted since, and its rows would be there twice."""
     other, ours = committer(seen_by_others(table), "other"), committer(table)
 
     def lose_answer_and_table(call: Call) -> Fault | None:
         published = any(map(creates_snapshot, io.calls[:-1]))
-        return Fault.BEFORE if published else Fault.AFTER if creates_snapshot(call) else None
+        if published and is_interrupted:
+            raise KeyboardInterrupt
+        return (
+            Fault.BEFORE if published else None if is_interrupted else Fault.AFTER if creates_snapshot(call) else None
+        )
 
     io.fault = lose_answer_and_table
-    with pytest.raises(CommitOutcomeUnknown):
+    with pytest.raises(KeyboardInterrupt if is_interrupted else CommitOutcomeUnknown):
+        ours.commit(Committable(1, [added("a")]))
+
+    def interrupt(_: Call) -> None:
+        raise KeyboardInterrupt
+
+    io.fault = interrupt  # a repetition that is interrupted forgets nothing
+    with pytest.raises(KeyboardInterrupt):
         ours.commit(Committable(1, [added("a")]))
     io.fault = lambda _: None
     other.commit(Committable(1, [added("theirs")]))
