@@ -145,6 +145,16 @@ async def test_the_source_is_informed_of_the_offsets_in_every_table() -> None:
     assert source.confirmed == {T0: 2}
 
 
+async def test_a_table_whose_records_have_ended_does_not_hold_these_offsets_back() -> None:
+    a, b = FakeTable("a"), FakeTable("b")
+    source = FakeSource([raw_batch([0, 1], [b"a/x", b"b/y"])])
+    await Rig(source, [a, b]).pipeline.run()
+    source.batches.append(raw_batch([2, 3], [b"a/z", b"a/z"]))
+    await Rig(source, [a, b]).pipeline.run()
+    assert b.checkpoints[-1].position.ends == {T0: 2}
+    assert source.confirmed == {T0: 4}
+
+
 # ---------------------------------------------------------------- starting again
 
 
