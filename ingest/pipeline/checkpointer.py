@@ -27,7 +27,6 @@ from tidelake.checkpoint.ownership import Ownership
 from tidelake.checkpoint.record_times import RECORD_TIMES_PROPERTY
 from tidelake.checkpoint.recovery import resume_offsets
 from tidelake.checkpoint.routing import ROUTING_PROPERTY, Routing
-from tidelake.checkpoint.states import CheckpointState
 from tidelake.compaction.scheduler import CompactionScheduler, shared_scheduler
 from tidelake.errors import RecoveryOutdated, TableFailed, WriterFenced
 from tidelake.ingest.clock import Clock, wait_at_most
@@ -265,9 +264,6 @@ class Checkpointer:
         always_publish: tables that get a snapshot even without files.
         holds_back: whether tables with a long compaction are left out, rather than waited for.
         """
-        if coordinator.state is CheckpointState.BROKEN:
-            # Another task failed meanwhile. Its error ends the run, and cancels this task.
-            raise asyncio.CancelledError
         self._times.begin()
         oldest_written_ms = coordinator.oldest_written_ms
         if self._freshness is not None:

@@ -404,6 +404,9 @@ class Flow:
     @asynccontextmanager
     async def _writing_exclusively(self) -> AsyncIterator[None]:
         async with self._writing:
+            if self._coordinator.state is CheckpointState.BROKEN:
+                # Another task failed meanwhile. Its error ends the run, and cancels this task.
+                raise asyncio.CancelledError
             try:
                 yield
             except TableFailed:
@@ -429,8 +432,6 @@ class Flow:
             self._checkpoint_wakeup.clear()
             if self._writes.fail_due_in_ms() == 0 or self._drained.is_set() or self._is_due():
                 async with self._writing_exclusively():
-                    if self._coordinator.state is CheckpointState.BROKEN:
-                        return
                     if self._writes.fail_due_in_ms() == 0:
                         await self._writes.fail_longest_waiting(self._coordinator)
                     if self._drained.is_set() or self._is_due():
