@@ -7,22 +7,11 @@ from pathlib import Path
 import pytest
 
 import tidelake
+from tests.interop.rows_of_regions import COLUMNS, KEY, NAME, row
 from tests.support.java_oracle import JavaOracle
 from tidelake import SetOption, UpdateColumnType, UpdatePrimaryKey
 from tidelake.errors import TidelakeError
 from tidelake.storage.ddl.schema_changes import RewriteChange
-
-NAME = "db.t"
-COLUMNS: list[dict[str, object]] = [
-    {"name": "id", "type": "INT", "nullable": False},
-    {"name": "region", "type": "STRING"},
-    {"name": "v", "type": "STRING"},
-]
-KEY = UpdatePrimaryKey(("id", "region"))
-
-
-def row(key: int, v: str) -> dict[str, object]:
-    return {"id": key, "region": f"süd{key % 3}", "v": v}
 
 
 @pytest.mark.parametrize(

@@ -9,21 +9,15 @@ from typing import Any
 import pytest
 
 import tidelake
+from tests.interop.rows_of_regions import COLUMNS, KEY, NAME, row
 from tests.support.java_oracle import JavaOracle
 from tests.support.line_server import Refused
-from tidelake import SetOption, UpdatePrimaryKey
+from tidelake import SetOption
 from tidelake.compaction import table_rewrite
 from tidelake.errors import TidelakeError, UnsupportedFeature
 from tidelake.storage.ddl.schema_changes import RewriteChange
 from tidelake.storage.maintenance.verify import verify
 
-NAME = "db.t"
-COLUMNS: list[dict[str, object]] = [
-    {"name": "id", "type": "INT", "nullable": False},
-    {"name": "region", "type": "STRING"},
-    {"name": "v", "type": "STRING"},
-]
-KEY = UpdatePrimaryKey(("id", "region"))
 STEPS = {
     "the first copy": "_Copy.add_all",
     "catching up": "_Rewrite._caught_up",
@@ -32,10 +26,6 @@ STEPS = {
     "the new schema": "_Rewrite._publish",
     "the swap": "_swap",
 }
-
-
-def row(key: int, v: str) -> dict[str, object]:
-    return {"id": key, "region": f"süd{key % 3}", "v": v}
 
 
 def once_around(step: str, write: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> list[str]:
