@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -167,7 +168,7 @@ def test_tables_of_another_pipeline_are_not_taken(spark: SparkSession, tmp_path:
 AT = TopicPartition("shop.public.orders", 3)
 STATE = ProgressEntry(17, 4, "manifest-list-1", Routing.of("debezium-json", ["orders"], ["*"]))
 IDLE, OTHER = TopicPartition("shop.public.orders", 0), TopicPartition("ü", 0)
-PROGRESS = QueryProgress("5f0c", 41, {AT: 5, IDLE: 4}, {AT: 9, OTHER: 1}, {"shop.orders": STATE})
+PROGRESS = QueryProgress("5f0c", 41, {AT: 5, IDLE: 4}, {AT: 9, OTHER: 1}, {"shop.orders": STATE}, {AT: 7, OTHER: 1})
 
 
 @pytest.mark.parametrize(
@@ -198,6 +199,19 @@ def test_a_progress_file_that_cannot_be_read_is_ignored_with_a_warning(
     (tmp_path / "shop.spark-progress").write_text(text, encoding="utf-8")
     assert QueryProgressFile(LocalFileIO(), str(tmp_path), "shop").read() == QueryProgress()
     assert "the progress of an earlier query is ignored" in caplog.text
+
+
+@pytest.mark.parametrize(("batch", "before"), [(41, {AT: 7, OTHER: 1}), (42, {AT: 9, OTHER: 1})])
+def test_a_batch_that_is_repeated_begins_where_it_began_before(batch: int, before: dict[TopicPartition, int]) -> None:
+    assert PROGRESS.read_before(batch) == before
+
+
+def test_a_progress_file_of_an_earlier_version_is_read() -> None:
+    """It says nothing of a batch that is repeated: then the table's own snapshots decide."""
+    members = json.loads(PROGRESS.to_text())
+    del members["before"]
+    progress = QueryProgress.from_text(json.dumps(members).encode(), "shop.spark-progress")
+    assert progress == replace(PROGRESS, before=PROGRESS.reached)
 
 
 def test_a_new_pipeline_has_no_position(tmp_path: Path) -> None:
